@@ -1,0 +1,2 @@
+//! Gives experiments a machine.
+fn main() {}

@@ -1,0 +1,351 @@
+//! Starting programs, the only place that does: C locale, no terminal, a deadline, a typed error.
+//!
+//! ```
+//! use snaptax::command::Command;
+//!
+//! let output = Command::new("echo").arg("4096").run()?;
+//! assert_eq!(output.stdout.trim(), "4096");
+//! # Ok::<(), snaptax::command::Error>(())
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How long a program may take when nothing else is said.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A program with its arguments, not yet started.
+#[derive(Debug, Clone)]
+pub struct Command {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    input: Option<Vec<u8>>,
+    directory: Option<PathBuf>,
+    deadline: Duration,
+}
+
+/// What a program printed, and how it ended.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output; bytes that are not UTF-8 are replaced.
+    pub stdout: String,
+    /// Its standard error; bytes that are not UTF-8 are replaced.
+    pub stderr: String,
+}
+
+/// Why a program did not do what it was started for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program is not installed.
+    #[error("{program} is not installed or not in PATH")]
+    NotFound {
+        /// The program's name.
+        program: String,
+    },
+    /// The program could not be started, or its pipes broke.
+    #[error("cannot run `{command}`: {source}")]
+    Start {
+        /// The whole command line.
+        command: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program ended with another status than 0.
+    #[error("`{command}` ended with {status}{}", said(stderr))]
+    Failed {
+        /// The whole command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its standard error.
+        stderr: String,
+    },
+    /// The program did not end in time; it and its children were killed.
+    #[error("`{command}` did not end within {} s and was killed{}", deadline.as_secs(), said(stderr))]
+    Deadline {
+        /// The whole command line.
+        command: String,
+        /// The time it had.
+        deadline: Duration,
+        /// Its standard error up to then.
+        stderr: String,
+    },
+}
+
+fn said(stderr: &str) -> String {
+    match stderr.trim() {
+        "" => String::new(),
+        text => format!(":\n  {}", text.replace('\n', "\n  ")),
+    }
+}
+
+impl Command {
+    /// A command that starts `program` without arguments.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            input: None,
+            directory: None,
+            deadline: DEFAULT_DEADLINE,
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, args: I) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Gives the program this as standard input; without it, it reads nothing.
+    #[must_use]
+    pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(input.into());
+        self
+    }
+
+    /// Starts the program in this directory.
+    #[must_use]
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// How long the program may take, [`DEFAULT_DEADLINE`] unless said.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Runs the program to its end.
+    ///
+    /// # Errors
+    /// When it is missing, cannot be started, misses its deadline, or ends with another status than 0.
+    pub fn run(&self) -> Result<Output, Error> {
+        let output = self.output()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        Err(Error::Failed {
+            command: self.to_string(),
+            status: output.status,
+            stderr: if output.stderr.trim().is_empty() {
+                output.stdout
+            } else {
+                output.stderr
+            },
+        })
+    }
+
+    /// Runs the program to its end, whatever its status.
+    ///
+    /// # Errors
+    /// When it is missing, cannot be started, or misses its deadline.
+    pub fn output(&self) -> Result<Output, Error> {
+        let mut child = self.spawn()?;
+        let writer = self.input.clone().zip(child.stdin.take()).map(|(bytes, mut pipe)| {
+            // A program may end without reading its input: a broken pipe here is no error.
+            thread::spawn(move || drop(pipe.write_all(&bytes)))
+        });
+        let stdout = child.stdout.take().map(drain);
+        let stderr = child.stderr.take().map(drain);
+
+        let ended = wait_until(&mut child, Instant::now() + self.deadline);
+        if !matches!(ended, Ok(Some(_))) {
+            kill_group(&child);
+            drop(child.wait());
+        }
+        if let Some(writer) = writer {
+            drop(writer.join());
+        }
+        let (stdout, stderr) = (collect(stdout), collect(stderr));
+        match ended {
+            Ok(Some(status)) => Ok(Output { status, stdout, stderr }),
+            Ok(None) => Err(Error::Deadline {
+                command: self.to_string(),
+                deadline: self.deadline,
+                stderr,
+            }),
+            Err(source) => Err(self.start_error(source)),
+        }
+    }
+
+    fn spawn(&self) -> Result<Child, Error> {
+        let mut command = std::process::Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env("LC_ALL", "C")
+            .env_remove("LANGUAGE")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(if self.input.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command.spawn().map_err(|source| self.start_error(source))
+    }
+
+    fn start_error(&self, source: io::Error) -> Error {
+        let directory_exists = self.directory.as_ref().is_none_or(|path| path.is_dir());
+        if source.kind() == io::ErrorKind::NotFound && directory_exists {
+            return Error::NotFound {
+                program: self.program.to_string_lossy().into_owned(),
+            };
+        }
+        Error::Start {
+            command: self.to_string(),
+            source,
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    /// The command line as one would type it, quoted where a shell needs it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", quoted(&self.program))?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
+    }
+}
+
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,@+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn wait_until(child: &mut Child, end: Instant) -> io::Result<Option<ExitStatus>> {
+    let mut pause = Duration::from_micros(500);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn kill_group(child: &Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        drop(pipe.read_to_end(&mut bytes));
+        bytes
+    })
+}
+
+fn collect(reader: Option<JoinHandle<Vec<u8>>>) -> String {
+    let bytes = reader.and_then(|reader| reader.join().ok());
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn shell(script: &str) -> Command {
+        Command::new("sh").args(["-c", script])
+    }
+
+    #[test]
+    fn output_input_and_locale_reach_the_program() {
+        let output = shell("cat; printf %s $LC_ALL >&2").input("rows").run().unwrap();
+        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("rows", "C"));
+    }
+
+    #[test]
+    fn standard_input_is_empty_not_a_terminal() {
+        assert_eq!(shell("cat").run().unwrap().stdout, "");
+    }
+
+    #[test]
+    fn a_failure_carries_the_command_and_what_it_said() {
+        let error = shell("echo 'no such volume' >&2; exit 5")
+            .run()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("exit status: 5") && error.contains("no such volume"),
+            "{error}"
+        );
+        assert!(error.starts_with("`sh -c "), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Command::new("no-such-program").run().unwrap_err();
+        assert!(matches!(error, Error::NotFound { ref program } if program == "no-such-program"));
+    }
+
+    #[test]
+    fn a_deadline_kills_the_program_and_its_children() {
+        let started = Instant::now();
+        let error = shell("echo waiting >&2; sleep 60 & sleep 60")
+            .deadline(Duration::from_millis(200))
+            .run()
+            .unwrap_err();
+        assert!(matches!(error, Error::Deadline { ref stderr, .. } if stderr.contains("waiting")));
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn much_output_on_both_streams_does_not_block() {
+        let output = shell("seq 100000; seq 100000 >&2").run().unwrap();
+        assert_eq!(output.stdout.lines().count(), 100_000);
+        assert_eq!(output.stderr.lines().count(), 100_000);
+    }
+
+    #[rstest]
+    #[case("lvs", &["--units", "b"], "lvs --units b")]
+    #[case("mount", &["/a b", ""], "mount '/a b' ''")]
+    #[case("echo", &["it's"], r"echo 'it'\''s'")]
+    fn a_command_is_shown_as_one_would_type_it(#[case] program: &str, #[case] args: &[&str], #[case] shown: &str) {
+        assert_eq!(Command::new(program).args(args).to_string(), shown);
+    }
+}

@@ -1,0 +1,5 @@
+//! Measure what an LVM snapshot costs MySQL, and fail CI when that cost gets worse.
+
+pub mod command;
+pub mod result;
+pub mod settings;
