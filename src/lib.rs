@@ -1,5 +1,6 @@
 //! Measure what an LVM snapshot costs MySQL, and fail CI when that cost gets worse.
 
 pub mod command;
+pub mod compare;
 pub mod result;
 pub mod settings;
