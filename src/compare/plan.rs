@@ -62,7 +62,7 @@ impl Plan {
 /// Which side comes first in a round, counted from 1: AB BA AB BA ...
 #[must_use]
 pub fn order(round: usize) -> [Side; 2] {
-    if round % 2 == 1 {
+    if !round.is_multiple_of(2) {
         [Side::Without, Side::With]
     } else {
         [Side::With, Side::Without]
