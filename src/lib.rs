@@ -2,5 +2,7 @@
 
 pub mod command;
 pub mod compare;
+pub mod gate;
+pub mod report;
 pub mod result;
 pub mod settings;

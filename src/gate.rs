@@ -1,0 +1,204 @@
+//! Bounds for a ratio, kept in an insta snapshot file; insta edits them, snaptax judges by them.
+//!
+//! [`assert_ratio_bounds!`](crate::assert_ratio_bounds) compares a measurement with the bounds of its profile,
+//! which lie beside the test in `snapshots/<module>__<test>@<profile>.snap`. The file's body is the bounds and
+//! nothing else; the measurement they were proposed from is in its header, under `info`:
+//!
+//! ```yaml
+//! throughput: {low: 0.385, high: 0.491}
+//! p95_latency: {low: 2.31, high: 3.34}
+//! ```
+//!
+//! Numbers are ratios, with / without; `p95_latency` and `reason` may be left out. For throughput lower is
+//! worse, for latency higher. `cargo insta review` shows proposed bounds beside the old ones. They are
+//! proposed
+//!
+//! - for a profile that has none: the test fails, since there was nothing to judge by;
+//! - when a measurement is worse than its bounds: the test fails whatever insta's own variables say.
+//!   Loosened bounds carry an empty `reason:`, to be filled in before they count;
+//! - after every conclusive measurement, with `SNAPTAX_BOUNDS=propose`; the verdict still decides.
+//!
+//! `INSTA_UPDATE` and `INSTA_FORCE_PASS` only say where insta writes a proposal: with `INSTA_UPDATE=always`
+//! it goes straight into the snapshot file, but the run was judged by the old bounds and fails all the same.
+//! With `CI` set, insta writes nothing unless `INSTA_UPDATE` asks for it. A measurement that is
+//! `Invalid` or `Inconclusive` never reaches insta. `SNAPTAX_GATE=warn` reports and lets the test pass.
+//!
+//! Every judged measurement is also written to `results.json` (see [`crate::report::json`]) in `SNAPTAX_OUTPUT`
+//! or `target/snaptax/latest`.
+
+mod bounds;
+mod file;
+mod verdict;
+
+pub use bounds::{Bounds, Range};
+pub use file::Site;
+pub use verdict::judge;
+
+#[doc(hidden)]
+pub use insta as __insta;
+
+use std::path::Path;
+
+use crate::report;
+use crate::result::{Comparison, Record, Verdict};
+use crate::settings::{BoundsMode, GateMode, Settings};
+use file::BoundsFile;
+
+/// Judges a [`Comparison`] by the bounds of its profile, and fails the test unless they hold.
+///
+/// ```no_run
+/// use snaptax::assert_ratio_bounds;
+/// use snaptax::result::Comparison;
+///
+/// # fn measure() -> Comparison { Comparison::default() }
+/// let comparison: Comparison = measure();
+/// assert_ratio_bounds!(comparison);
+/// ```
+///
+/// # Panics
+/// When the verdict is `Worse`, `Inconclusive` or `Invalid` and `SNAPTAX_GATE` is not `warn`; when a `SNAPTAX_*`
+/// setting does not fit; when `results.json` cannot be written.
+#[macro_export]
+macro_rules! assert_ratio_bounds {
+    ($comparison:expr $(,)?) => {
+        $crate::gate::check(
+            &$comparison,
+            &$crate::gate::Site {
+                workspace: ::core::option_env!("INSTA_WORKSPACE_ROOT"),
+                manifest_dir: ::core::env!("CARGO_MANIFEST_DIR"),
+                module: ::core::module_path!(),
+                file: ::core::file!(),
+            },
+            |name: &str, body: &str| $crate::gate::__insta::assert_snapshot!(name, body),
+        )
+    };
+}
+
+/// What is to be done after a measurement was judged.
+struct Judged {
+    verdict: Verdict,
+    reason: String,
+    action: Action,
+}
+
+/// What insta is to do with the bounds' file.
+enum Action {
+    /// Nothing: nothing may be concluded.
+    Leave,
+    /// Clear away what an earlier run proposed.
+    Confirm,
+    /// Show these for review.
+    Propose(Bounds),
+}
+
+/// Judges, records, reports, proposes, and panics if the verdict does not pass: the whole of
+/// [`assert_ratio_bounds!`](crate::assert_ratio_bounds), which gives it the place of the test.
+#[doc(hidden)]
+#[track_caller]
+pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str, &str)) {
+    let settings = match Settings::from_env() {
+        Ok(settings) => settings,
+        Err(errors) => panic!(
+            "{}",
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        ),
+    };
+    let file = BoundsFile::new(site, &comparison.name, &comparison.profile);
+    let judged = judged(comparison, &file, settings.bounds);
+    let record = Record {
+        verdict: judged.verdict,
+        reason: judged.reason,
+        comparison: comparison.clone(),
+    };
+    let recorded = report::json::append(&file.output_directory(settings.output.as_deref()), &record);
+
+    println!("{}", report::table(std::slice::from_ref(&record)));
+    let advice = match judged.action {
+        Action::Leave => String::new(),
+        Action::Confirm => {
+            file.confirm(&record, assert_snapshot);
+            String::new()
+        }
+        Action::Propose(bounds) => {
+            let written = file.propose(&bounds, &record, assert_snapshot);
+            advice(&bounds, file.path(), written.as_deref())
+        }
+    };
+    println!("{advice}");
+
+    if let Err(error) = recorded {
+        panic!("{error}");
+    }
+    if !record.verdict.passes() && settings.gate == GateMode::Fail {
+        panic!(
+            "{} on {}: {:?}: {}\n{advice}",
+            comparison.name, comparison.profile, record.verdict, record.reason
+        );
+    }
+}
+
+fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judged {
+    let inconclusive = |reason, action| Judged {
+        verdict: Verdict::Inconclusive,
+        reason,
+        action,
+    };
+    if let Some((verdict, reason)) = verdict::doubt(comparison) {
+        return Judged {
+            verdict,
+            reason,
+            action: Action::Leave,
+        };
+    }
+    let bounds = match file.read() {
+        Ok(Some(bounds)) => bounds,
+        Ok(None) => {
+            let mut reason = format!("there are no bounds for the profile {} yet", comparison.profile);
+            if let Some(imprecise) = verdict::imprecision(comparison) {
+                reason = format!("{reason}, and none are proposed: {imprecise}");
+                return inconclusive(reason, Action::Leave);
+            }
+            let action = Bounds::proposed(comparison).map_or(Action::Leave, Action::Propose);
+            return inconclusive(reason, action);
+        }
+        Err(error) => return inconclusive(error.to_string(), Action::Leave),
+    };
+    let (verdict, reason) = judge(comparison, &bounds);
+    let proposed = || match Bounds::proposed(comparison) {
+        Some(proposed) if verdict == Verdict::Worse => Action::Propose(Bounds {
+            reason: Some(String::new()),
+            ..proposed
+        }),
+        Some(proposed) => Action::Propose(proposed),
+        None => Action::Leave,
+    };
+    let action = match (verdict, mode) {
+        (Verdict::Invalid | Verdict::Inconclusive, _) => Action::Leave,
+        (Verdict::Worse, _) | (_, BoundsMode::Propose) => proposed(),
+        (Verdict::Within | Verdict::Better, BoundsMode::Keep) => Action::Confirm,
+    };
+    Judged {
+        verdict,
+        reason,
+        action,
+    }
+}
+
+fn advice(bounds: &Bounds, path: &Path, written: Option<&Path>) -> String {
+    let proposal = format!("  {}", bounds.to_string().trim_end().replace('\n', "\n  "));
+    match written {
+        Some(written) if written == path => {
+            format!("new bounds were written to {}:\n{proposal}", path.display())
+        }
+        Some(written) => format!(
+            "new bounds wait in {}; look at them with `cargo insta review`:\n{proposal}",
+            written.display()
+        ),
+        None => format!(
+            "new bounds were not written, as insta writes none where CI is set or INSTA_UPDATE=no. To create \
+             them, run the test with INSTA_UPDATE=new, then `cargo insta review`, and commit {}; these are \
+             proposed:\n{proposal}",
+            path.display()
+        ),
+    }
+}

@@ -1,0 +1,232 @@
+//! What a ratio may be.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::result::{Comparison, Figure};
+
+/// Half-widths of its own interval by which a single measurement's ratio is widened.
+///
+/// The next estimate differs from this one with sqrt(2) times the standard error; 3.3 of that, as for bounds
+/// from several runs, is 4.67 standard errors, or 2.0 half-widths at the 7 degrees of freedom of a pilot. The
+/// half-width being an estimate itself, 2.5.
+const HALF_WIDTHS: f64 = 2.5;
+
+/// The least widening, ln 1.10: the same 4.67 for a standard deviation of 2 % between runs, of which a
+/// single run shows nothing.
+const LEAST_WIDENING: f64 = 0.0953;
+
+/// The bounds of one experiment on one profile: the body of a snapshot file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// Of the throughput ratio.
+    pub throughput: Range,
+    /// Of the p95 latency ratio; `None` to judge by throughput alone.
+    pub p95_latency: Option<Range>,
+    /// Why they were loosened.
+    pub reason: Option<String>,
+}
+
+/// A range of ratios, with / without, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The lower bound, above 0.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+impl Bounds {
+    /// Reads bounds from a snapshot file's body.
+    ///
+    /// # Errors
+    /// With what is wrong with them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bounds: Self = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        bounds.throughput.check("throughput")?;
+        if let Some(range) = bounds.p95_latency {
+            range.check("p95_latency")?;
+        }
+        if bounds.reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+            return Err("reason is empty: write down why the bounds were loosened".into());
+        }
+        Ok(bounds)
+    }
+
+    /// Bounds around a single measurement: each ratio times and divided by the exponential of 2.5 of its
+    /// half-widths, or by 1.10 if that is wider, rounded outward to three digits. `None` without a throughput.
+    #[must_use]
+    pub fn proposed(comparison: &Comparison) -> Option<Self> {
+        Some(Self {
+            throughput: Range::around(&comparison.throughput?),
+            p95_latency: comparison.p95_latency.as_ref().map(Range::around),
+            reason: None,
+        })
+    }
+}
+
+impl Range {
+    fn around(figure: &Figure) -> Self {
+        let widening = (HALF_WIDTHS * figure.half_width()).max(LEAST_WIDENING).exp();
+        Self {
+            low: rounded(figure.ratio / widening, f64::floor),
+            high: rounded(figure.ratio * widening, f64::ceil),
+        }
+    }
+
+    fn check(self, name: &str) -> Result<(), String> {
+        let Self { low, high } = self;
+        if !low.is_finite() || !high.is_finite() || low <= 0.0 {
+            return Err(format!(
+                "{name}: {self} is no range of ratios: both ends are numbers above 0"
+            ));
+        }
+        if low > high {
+            return Err(format!("{name}: low {low} is above high {high}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn contains(self, ratio: f64) -> bool {
+        (self.low..=self.high).contains(&ratio)
+    }
+}
+
+/// Three significant digits.
+fn rounded(value: f64, direction: fn(f64) -> f64) -> f64 {
+    let decimals = 2 - value.log10().floor() as i32;
+    // Dividing by a power of ten gives the nearest number to the decimal; multiplying by 0.001 does not.
+    if decimals >= 0 {
+        let power = 10_f64.powi(decimals);
+        direction(value * power) / power
+    } else {
+        let power = 10_f64.powi(-decimals);
+        direction(value / power) * power
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.low, self.high)
+    }
+}
+
+impl fmt::Display for Bounds {
+    /// The body of a snapshot file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, name, range: Range| {
+            writeln!(f, "{name}: {{low: {}, high: {}}}", range.low, range.high)
+        };
+        line(f, "throughput", self.throughput)?;
+        if let Some(range) = self.p95_latency {
+            line(f, "p95_latency", range)?;
+        }
+        match &self.reason {
+            Some(reason) => writeln!(f, "reason: {reason:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("throughput: {low: 0.70, high: 0.85}", 0.70, None, None)]
+    #[case(
+        "throughput:\n  low: 0.70\n  high: 0.85\np95_latency: {low: 1, high: 2}",
+        0.70,
+        Some(2.0),
+        None
+    )]
+    #[case(
+        "throughput: {low: 0.5, high: 0.85}\nreason: kernel 6.18 copies more",
+        0.5,
+        None,
+        Some("kernel 6.18 copies more")
+    )]
+    fn bounds_are_read(
+        #[case] text: &str,
+        #[case] low: f64,
+        #[case] p95_high: Option<f64>,
+        #[case] reason: Option<&str>,
+    ) {
+        let bounds = Bounds::parse(text).unwrap();
+        assert_eq!(bounds.throughput, Range { low, high: 0.85 });
+        assert_eq!(bounds.p95_latency.map(|range| range.high), p95_high);
+        assert_eq!(bounds.reason.as_deref(), reason);
+    }
+
+    #[rstest]
+    #[case::nothing("", "end of input")]
+    #[case::no_throughput("p95_latency: {low: 1, high: 2}", "throughput")]
+    #[case::no_high("throughput: {low: 0.7}", "high")]
+    #[case::exchanged("throughput: {low: 0.85, high: 0.70}", "throughput: low 0.85 is above high 0.7")]
+    #[case::zero("throughput: {low: 0, high: 0.70}", "above 0")]
+    #[case::negative("throughput: {low: -1, high: 0.70}", "above 0")]
+    #[case::not_a_number("throughput: {low: .nan, high: 0.70}", "above 0")]
+    #[case::infinite("throughput: {low: 0.5, high: .inf}", "above 0")]
+    #[case::a_word("throughput: {low: some, high: 0.70}", "float")]
+    #[case::p95(
+        "throughput: {low: 0.7, high: 0.8}\np95_latency: {low: 3, high: 2}",
+        "p95_latency: low 3"
+    )]
+    #[case::unknown_key("throughput: {low: 0.7, high: 0.8}\np95: {low: 1, high: 2}", "p95")]
+    #[case::unknown_end("throughput: {low: 0.7, high: 0.8, mid: 0.75}", "mid")]
+    #[case::twice("throughput: {low: 0.7, high: 0.8}\nthroughput: {low: 0.1, high: 0.8}", "duplicate")]
+    #[case::no_reason("throughput: {low: 0.7, high: 0.8}\nreason: \"\"", "why the bounds were loosened")]
+    #[case::another_snapshot("[80.23, 35.09]", "")]
+    fn what_is_no_bounds_is_refused_and_named(#[case] text: &str, #[case] named: &str) {
+        let problem = Bounds::parse(text).unwrap_err();
+        assert!(problem.contains(named), "{problem}");
+    }
+
+    fn figure(ratio: f64, half_width: f64) -> Figure {
+        Figure {
+            without: 1.0,
+            with: ratio,
+            ratio,
+            low: ratio * (-half_width).exp(),
+            high: ratio * half_width.exp(),
+        }
+    }
+
+    #[rstest]
+    #[case::precise(0.437, 0.01, 0.397, 0.481)]
+    #[case::as_aimed_at(0.437, 0.05, 0.385, 0.496)]
+    #[case::small(0.0123, 0.01, 0.0111, 0.0136)]
+    #[case::large(12.3, 0.01, 11.1, 13.6)]
+    fn proposed_bounds_are_the_ratio_widened(
+        #[case] ratio: f64,
+        #[case] half_width: f64,
+        #[case] low: f64,
+        #[case] high: f64,
+    ) {
+        assert_eq!(Range::around(&figure(ratio, half_width)), Range { low, high });
+    }
+
+    proptest! {
+        #[test]
+        fn proposed_bounds_contain_the_interval_and_read_back(
+            throughput in 0.001..20.0_f64,
+            p95 in prop::option::of(0.01..500.0_f64),
+            half_width in 0.0..1.0_f64,
+        ) {
+            let comparison = Comparison {
+                throughput: Some(figure(throughput, half_width)),
+                p95_latency: p95.map(|p95| figure(p95, half_width)),
+                ..Comparison::default()
+            };
+            let bounds = Bounds::proposed(&comparison).unwrap();
+            let figure = comparison.throughput.unwrap();
+            prop_assert!(bounds.throughput.low <= figure.low && figure.high <= bounds.throughput.high);
+            prop_assert_eq!(Bounds::parse(&bounds.to_string()), Ok(bounds));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The verdict, as a function of measurement and bounds alone.
+
+use super::bounds::{Bounds, Range};
+use crate::compare;
+use crate::report::number;
+use crate::result::{Comparison, Figure, Verdict};
+
+/// Which side of its bounds a ratio must not be on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bad {
+    Below,
+    Above,
+}
+
+/// Judges a measurement by its bounds, and says why in a sentence.
+///
+/// - `Invalid`: something happened after which nothing may be concluded.
+/// - `Worse`: the whole interval of a ratio is beyond the bad side of its bounds.
+/// - `Inconclusive`: rounds that follow from each other; an estimate outside its bounds with an interval that
+///   reaches into them; a throughput less precise than was aimed at.
+/// - `Better`: the whole interval of a ratio is beyond the good side, and no other is worse or in doubt.
+/// - `Within`: every estimate is inside.
+///
+/// A p95 latency that is not estimable, or has no bounds, is not judged, and the sentence says so.
+#[must_use]
+pub fn judge(comparison: &Comparison, bounds: &Bounds) -> (Verdict, String) {
+    let throughput = match (doubt(comparison), &comparison.throughput) {
+        (Some(doubt), _) => return doubt,
+        (None, Some(throughput)) => throughput,
+        (None, None) => return (Verdict::Inconclusive, NOT_ESTIMABLE.into()),
+    };
+    let imprecise = imprecision(comparison);
+    let mut findings = vec![judge_figure(
+        "throughput",
+        throughput,
+        bounds.throughput,
+        Bad::Below,
+        imprecise,
+    )];
+    let mut notes = notes(comparison);
+    match (&comparison.p95_latency, bounds.p95_latency) {
+        (Some(figure), Some(range)) => findings.push(judge_figure("p95 latency", figure, range, Bad::Above, None)),
+        (None, Some(_)) => notes.push("p95 latency is not estimable and was not judged".into()),
+        (_, None) => notes.push("p95 latency has no bounds and was not judged".into()),
+    }
+    let gravest = [Verdict::Worse, Verdict::Inconclusive, Verdict::Better]
+        .into_iter()
+        .find(|verdict| findings.iter().any(|(found, _)| found == verdict));
+    let sentences: Vec<String> = findings.into_iter().map(|(_, text)| text).chain(notes).collect();
+    (gravest.unwrap_or(Verdict::Within), sentences.join("; "))
+}
+
+const NOT_ESTIMABLE: &str = "throughput is not estimable: it takes two rounds in which both sides got something done";
+
+/// Why nothing can be said whatever the bounds are.
+pub(super) fn doubt(comparison: &Comparison) -> Option<(Verdict, String)> {
+    if let Some(reason) = &comparison.invalid {
+        return Some((Verdict::Invalid, reason.clone()));
+    }
+    if comparison.throughput.is_none() {
+        return Some((Verdict::Inconclusive, NOT_ESTIMABLE.into()));
+    }
+    let correlation = compare::correlation(&comparison.windows).filter(|found| found.is_significant())?;
+    let reason = format!(
+        "rounds follow from the rounds before them (lag-1 correlation {:.2}, above {:.2}), so the interval is \
+         narrower than it should be",
+        correlation.lag1, correlation.limit
+    );
+    Some((Verdict::Inconclusive, reason))
+}
+
+/// By how much the throughput is less precise than was aimed at.
+pub(super) fn imprecision(comparison: &Comparison) -> Option<String> {
+    let half_width = comparison.throughput?.half_width();
+    let target = comparison.target_half_width;
+    // The number of rounds may make the two equal but for the last bit.
+    let reached = half_width <= target * (1.0 + 1e-9);
+    (!reached).then(|| {
+        format!(
+            "the throughput's half-width is {:.1} %, not the {:.1} % aimed at",
+            100.0 * half_width,
+            100.0 * target
+        )
+    })
+}
+
+fn judge_figure(name: &str, figure: &Figure, range: Range, bad: Bad, imprecise: Option<String>) -> (Verdict, String) {
+    let shown = format!("{name} ratio {}", number::ratio(figure));
+    let below = figure.high < range.low;
+    let above = figure.low > range.high;
+    if below || above {
+        let worse = below == (bad == Bad::Below);
+        let place = if below { "below" } else { "above" };
+        let text = format!("{shown} is wholly {place} its bounds {range}");
+        return match worse {
+            true => (Verdict::Worse, text),
+            false => (Verdict::Better, format!("{text}, which are loose")),
+        };
+    }
+    if !range.contains(figure.ratio) {
+        let text = format!("{shown} is outside its bounds {range}, but its interval reaches into them");
+        return (Verdict::Inconclusive, text);
+    }
+    let text = format!("{shown} is inside its bounds {range}");
+    match imprecise {
+        Some(imprecise) => (Verdict::Inconclusive, format!("{text}, but {imprecise}")),
+        None => (Verdict::Within, text),
+    }
+}
+
+fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    if comparison.throughput.is_some_and(|figure| figure.low > 1.0) {
+        notes.push("the difference made the server faster, which is suspicious".to_owned());
+    }
+    if let Some(correlation) = compare::correlation(&comparison.windows).filter(|found| found.is_notable()) {
+        notes.push(format!(
+            "the lag-1 correlation of rounds is {:.2}, which chance may explain (it counts above {:.2})",
+            correlation.lag1, correlation.limit
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const THROUGHPUT: Range = Range { low: 0.40, high: 0.50 };
+    const P95: Range = Range { low: 2.0, high: 3.0 };
+
+    fn figure((ratio, low, high): (f64, f64, f64)) -> Figure {
+        Figure {
+            without: 80.0,
+            with: 80.0 * ratio,
+            ratio,
+            low,
+            high,
+        }
+    }
+
+    fn comparison(throughput: (f64, f64, f64), p95: Option<(f64, f64, f64)>) -> Comparison {
+        Comparison {
+            throughput: Some(figure(throughput)),
+            p95_latency: p95.map(figure),
+            target_half_width: 0.05,
+            ..Comparison::default()
+        }
+    }
+
+    const GOOD_P95: Option<(f64, f64, f64)> = Some((2.5, 2.3, 2.7));
+
+    #[rstest]
+    #[case::within((0.45, 0.44, 0.46), GOOD_P95, Verdict::Within, "is inside its bounds 0.4 to 0.5")]
+    #[case::at_the_lower_bound((0.40, 0.39, 0.41), GOOD_P95, Verdict::Within, "inside")]
+    #[case::at_the_upper_bound((0.50, 0.49, 0.51), GOOD_P95, Verdict::Within, "inside")]
+    #[case::wholly_below((0.35, 0.34, 0.36), GOOD_P95, Verdict::Worse, "throughput ratio 0.350 (0.340 to 0.360) is wholly below")]
+    #[case::interval_ends_at_the_bound((0.39, 0.38, 0.40), GOOD_P95, Verdict::Inconclusive, "reaches into them")]
+    #[case::wholly_below_though_imprecise((0.2, 0.1, 0.3), GOOD_P95, Verdict::Worse, "wholly below")]
+    #[case::wholly_above((0.6, 0.58, 0.62), GOOD_P95, Verdict::Better, "wholly above its bounds 0.4 to 0.5, which are loose")]
+    #[case::above_but_reaching_in((0.51, 0.49, 0.53), GOOD_P95, Verdict::Inconclusive, "outside its bounds")]
+    #[case::imprecise((0.45, 0.42, 0.48), GOOD_P95, Verdict::Inconclusive, "half-width is 6.7 %, not the 5.0 %")]
+    #[case::p95_worse((0.45, 0.44, 0.46), Some((3.5, 3.1, 3.9)), Verdict::Worse, "p95 latency ratio 3.50 (3.10 to 3.90) is wholly above")]
+    #[case::p95_better((0.45, 0.44, 0.46), Some((1.5, 1.3, 1.9)), Verdict::Better, "wholly below its bounds 2 to 3, which are loose")]
+    #[case::p95_reaching_in((0.45, 0.44, 0.46), Some((3.1, 2.9, 3.3)), Verdict::Inconclusive, "p95 latency ratio")]
+    #[case::p95_imprecise_is_no_matter((0.45, 0.44, 0.46), Some((2.5, 1.0, 6.0)), Verdict::Within, "inside")]
+    #[case::p95_not_estimable((0.45, 0.44, 0.46), None, Verdict::Within, "p95 latency is not estimable and was not judged")]
+    #[case::worse_beats_better((0.35, 0.34, 0.36), Some((1.5, 1.3, 1.9)), Verdict::Worse, "loose")]
+    #[case::better_does_not_hide_doubt((0.6, 0.58, 0.62), Some((3.1, 2.9, 3.3)), Verdict::Inconclusive, "reaches into")]
+    #[case::not_a_number((f64::NAN, f64::NAN, f64::NAN), GOOD_P95, Verdict::Inconclusive, "outside")]
+    fn verdicts(
+        #[case] throughput: (f64, f64, f64),
+        #[case] p95: Option<(f64, f64, f64)>,
+        #[case] verdict: Verdict,
+        #[case] said: &str,
+    ) {
+        let bounds = Bounds {
+            throughput: THROUGHPUT,
+            p95_latency: Some(P95),
+            reason: None,
+        };
+        let (judged, reason) = judge(&comparison(throughput, p95), &bounds);
+        assert_eq!(judged, verdict, "{reason}");
+        assert!(reason.contains(said), "{reason}");
+    }
+
+    const THROUGHPUT_ONLY: Bounds = Bounds {
+        throughput: THROUGHPUT,
+        p95_latency: None,
+        reason: None,
+    };
+
+    #[test]
+    fn bounds_may_leave_p95_out() {
+        let (verdict, reason) = judge(&comparison((0.45, 0.44, 0.46), GOOD_P95), &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Within);
+        assert!(
+            reason.contains("p95 latency has no bounds and was not judged"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn an_invalid_measurement_is_invalid_however_good_it_looks() {
+        let mut comparison = comparison((0.45, 0.44, 0.46), GOOD_P95);
+        comparison.invalid = Some("the snapshot overflowed in round 3".into());
+        let judged = judge(&comparison, &THROUGHPUT_ONLY);
+        assert_eq!(judged, (Verdict::Invalid, "the snapshot overflowed in round 3".into()));
+    }
+
+    #[test]
+    fn without_a_throughput_nothing_can_be_said() {
+        let (verdict, reason) = judge(&Comparison::default(), &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Inconclusive);
+        assert!(reason.contains("not estimable"), "{reason}");
+    }
+
+    #[test]
+    fn a_half_width_that_is_just_reached_counts_as_reached() {
+        let (low, high) = (0.45 * (-0.05_f64).exp(), 0.45 * 0.05_f64.exp());
+        let (verdict, reason) = judge(&comparison((0.45, low, high), GOOD_P95), &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Within, "{reason}");
+    }
+
+    #[test]
+    fn a_server_made_faster_is_remarked_upon() {
+        let bounds = Bounds {
+            throughput: Range { low: 0.9, high: 1.1 },
+            ..THROUGHPUT_ONLY
+        };
+        let (verdict, reason) = judge(&comparison((1.05, 1.02, 1.08), None), &bounds);
+        assert_eq!(verdict, Verdict::Within);
+        assert!(reason.contains("suspicious"), "{reason}");
+    }
+
+    /// Rounds whose throughput ratios are these.
+    fn rounds(ratios: impl IntoIterator<Item = f64>) -> Vec<crate::result::Window> {
+        use crate::result::{Counts, Side, Window, latency_histogram};
+        let window = |round, side, reads| Window {
+            round,
+            side,
+            seconds: 1.0,
+            counts: Counts {
+                transactions: 1,
+                reads,
+                ..Counts::default()
+            },
+            latencies: latency_histogram(),
+            disk_busy_percent: None,
+            cow: None,
+        };
+        let round = |(index, ratio): (usize, f64)| {
+            let reads = (1e6 * ratio) as u64;
+            [
+                window(index, Side::Without, 1_000_000),
+                window(index, Side::With, reads),
+            ]
+        };
+        ratios.into_iter().enumerate().flat_map(round).collect()
+    }
+
+    #[test]
+    fn rounds_that_follow_from_each_other_are_inconclusive_even_if_worse() {
+        let mut comparison = comparison((0.35, 0.34, 0.36), GOOD_P95);
+        comparison.windows = rounds((0..24).map(|round| 0.5 - 0.01 * f64::from(round)));
+        let (verdict, reason) = judge(&comparison, &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Inconclusive);
+        assert!(reason.contains("lag-1 correlation 0.8"), "{reason}");
+    }
+
+    #[test]
+    fn a_correlation_that_chance_explains_is_only_mentioned() {
+        let mut comparison = comparison((0.45, 0.44, 0.46), GOOD_P95);
+        comparison.windows = rounds([0.44, 0.45, 0.46, 0.46, 0.44, 0.43, 0.44, 0.45]);
+        let (verdict, reason) = judge(&comparison, &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Within, "{reason}");
+        assert!(reason.contains("which chance may explain"), "{reason}");
+    }
+}

@@ -1,0 +1,397 @@
+//! `assert_ratio_bounds!` in a crate of its own, against everything insta can be told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use rstest::rstest;
+use snaptax::gate::Bounds;
+use snaptax::report::json;
+use snaptax::result::{Comparison, Figure, Record, Verdict};
+
+const MANIFEST: &str = r#"
+[package]
+name = "under-test"
+version = "0.1.0"
+edition = "2024"
+
+[workspace]
+
+[dev-dependencies]
+snaptax = { path = "SNAPTAX", default-features = false }
+"#;
+
+/// Depends on snaptax alone: a user's crate need not know insta.
+const TEST: &str = r#"
+#[test]
+fn thick_snapshot() {
+    let measured = std::env::var("MEASURED").unwrap();
+    let record = snaptax::report::json::read(measured.as_ref()).unwrap().remove(0);
+    snaptax::assert_ratio_bounds!(record.comparison);
+}
+"#;
+
+const BOUNDS: &str = "---\nsource: tests/oltp.rs\n---\nthroughput: {low: 0.4, high: 0.5}\n";
+const SNAPSHOTS: &str = "tests/snapshots";
+const SNAPSHOT: &str = "tests/snapshots/oltp__thick_snapshot@ci-mysql9.snap";
+const PENDING: &str = "tests/snapshots/oltp__thick_snapshot@ci-mysql9.snap.new";
+
+const WITHIN: (f64, f64, f64) = (0.45, 0.44, 0.46);
+const WORSE: (f64, f64, f64) = (0.30, 0.29, 0.31);
+const REACHING_IN: (f64, f64, f64) = (0.39, 0.38, 0.41);
+
+/// The crate's directory and its test binary, built once.
+fn built() -> &'static (PathBuf, PathBuf) {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let snaptax = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let directory = temporary.join("gate");
+        fs::create_dir_all(directory.join("tests")).unwrap();
+        fs::create_dir_all(directory.join("src")).unwrap();
+        let manifest = MANIFEST.replace("SNAPTAX", snaptax.to_str().unwrap());
+        write_if_other(&directory.join("Cargo.toml"), &manifest);
+        write_if_other(&directory.join("src/lib.rs"), "");
+        write_if_other(&directory.join("tests/oltp.rs"), TEST);
+        fs::copy(snaptax.join("Cargo.lock"), directory.join("Cargo.lock")).unwrap();
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "test",
+                "--offline",
+                "--no-run",
+                "--test",
+                "oltp",
+                "--message-format",
+                "json",
+            ])
+            .current_dir(&directory)
+            .env("CARGO_TARGET_DIR", temporary.join("gate-target"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let binary = String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .find_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)))
+            .unwrap();
+        (directory, binary)
+    })
+}
+
+/// Keeps cargo from building again what has not changed.
+fn write_if_other(path: &Path, text: &str) {
+    if fs::read_to_string(path).ok().as_deref() != Some(text) {
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// A workspace for one case: snapshot files, a measurement, results.
+struct Case {
+    root: tempfile::TempDir,
+}
+
+impl Case {
+    /// With this measurement and, if given, this snapshot file.
+    fn new(comparison: &Comparison, snapshot: Option<&str>) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let case = Self { root };
+        case.measure(comparison);
+        if let Some(text) = snapshot {
+            fs::create_dir_all(case.path(SNAPSHOTS)).unwrap();
+            fs::write(case.path(SNAPSHOT), text).unwrap();
+        }
+        case
+    }
+
+    fn measure(&self, comparison: &Comparison) {
+        let record = Record {
+            verdict: Verdict::Inconclusive,
+            reason: String::new(),
+            comparison: comparison.clone(),
+        };
+        fs::write(self.path("measured.json"), serde_json::to_string(&[record]).unwrap()).unwrap();
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok()
+    }
+
+    fn run(&self, variables: &[(&str, &str)]) -> Run {
+        let mut command = Command::new(&built().1);
+        command
+            .arg("--nocapture")
+            .env_clear()
+            .env("INSTA_WORKSPACE_ROOT", self.root.path())
+            .env("SNAPTAX_OUTPUT", "results")
+            .env("MEASURED", self.path("measured.json"))
+            .envs(variables.iter().copied());
+        Run::of(&command.output().unwrap())
+    }
+
+    fn recorded(&self) -> Verdict {
+        let records = json::read(&self.path("results/results.json")).unwrap();
+        assert_eq!(records.len(), 1);
+        records[0].verdict
+    }
+}
+
+struct Run {
+    passed: bool,
+    said: String,
+}
+
+impl Run {
+    fn of(output: &Output) -> Self {
+        let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Self {
+            passed: output.status.success(),
+            said: said.concat(),
+        }
+    }
+}
+
+fn measured((ratio, low, high): (f64, f64, f64)) -> Comparison {
+    let figure = Figure {
+        without: 80.0,
+        with: 80.0 * ratio,
+        ratio,
+        low,
+        high,
+    };
+    Comparison {
+        name: "thick_snapshot".into(),
+        profile: "ci-mysql9".into(),
+        throughput: Some(figure),
+        target_half_width: 0.05,
+        rounds: 8,
+        ..Comparison::default()
+    }
+}
+
+fn invalid() -> Comparison {
+    Comparison {
+        invalid: Some("the snapshot overflowed".into()),
+        ..measured(WITHIN)
+    }
+}
+
+fn body(snapshot: &str) -> &str {
+    snapshot.splitn(3, "---\n").nth(2).unwrap()
+}
+
+#[test]
+fn bounds_that_hold_pass_and_leave_nothing_behind() {
+    let case = Case::new(&measured(WITHIN), Some(BOUNDS));
+    fs::write(case.path(PENDING), BOUNDS).unwrap();
+    let run = case.run(&[]);
+    assert!(run.passed, "{}", run.said);
+    assert!(run.said.contains("thick_snapshot on ci-mysql9: Within"), "{}", run.said);
+    assert_eq!(case.read(SNAPSHOT).as_deref(), Some(BOUNDS));
+    assert_eq!(case.read(PENDING), None);
+    assert_eq!(case.recorded(), Verdict::Within);
+}
+
+#[rstest]
+#[case::plainly(&[])]
+#[case::with_force_pass(&[("INSTA_FORCE_PASS", "1")])]
+#[case::under_cargo_insta(&[("INSTA_FORCE_PASS", "1"), ("INSTA_UPDATE", "new"), ("INSTA_CARGO_INSTA", "1")])]
+#[case::in_ci_when_asked_to(&[("CI", "true"), ("INSTA_UPDATE", "new")])]
+fn worse_fails_and_proposes_bounds_that_lack_a_reason(#[case] variables: &[(&str, &str)]) {
+    let case = Case::new(&measured(WORSE), Some(BOUNDS));
+    let run = case.run(variables);
+    assert!(!run.passed, "{}", run.said);
+    let said = "thick_snapshot on ci-mysql9: Worse: throughput ratio 0.300 (0.290 to 0.310) is wholly below its bounds";
+    assert!(run.said.contains(said), "{}", run.said);
+    assert_eq!(case.read(SNAPSHOT).as_deref(), Some(BOUNDS));
+    assert_eq!(case.recorded(), Verdict::Worse);
+
+    let pending = case.read(PENDING).unwrap();
+    assert_eq!(body(&pending), "throughput: {low: 0.272, high: 0.331}\nreason: \"\"\n");
+    assert!(
+        pending.contains("80.0 -> 24.0 transactions/s, ratio 0.300"),
+        "{pending}"
+    );
+
+    fs::rename(case.path(PENDING), case.path(SNAPSHOT)).unwrap();
+    let run = case.run(&[]);
+    assert!(!run.passed && run.said.contains("reason is empty"), "{}", run.said);
+    fs::write(case.path(SNAPSHOT), pending.replace("\"\"", "kernel 6.18 copies more")).unwrap();
+    assert!(case.run(&[]).passed);
+}
+
+#[rstest]
+#[case("always")]
+#[case("force")]
+#[case("unseen")]
+fn worse_fails_even_where_insta_writes_in_place(#[case] update: &str) {
+    let case = Case::new(&measured(WORSE), Some(BOUNDS));
+    let run = case.run(&[("INSTA_UPDATE", update), ("INSTA_FORCE_PASS", "1")]);
+    assert!(
+        !run.passed && run.said.contains("Worse: throughput ratio 0.300"),
+        "{}",
+        run.said
+    );
+    assert_eq!(case.recorded(), Verdict::Worse);
+}
+
+#[rstest]
+fn what_says_nothing_never_reaches_insta(
+    #[values(invalid(), measured(REACHING_IN), measured((0.45, 0.40, 0.51)))] comparison: Comparison,
+    #[values(Some(BOUNDS), None)] snapshot: Option<&str>,
+    #[values(
+        &[], &[("INSTA_UPDATE", "always")], &[("INSTA_FORCE_PASS", "1")], &[("SNAPTAX_BOUNDS", "propose")],
+        &[("INSTA_UPDATE", "force"), ("SNAPTAX_BOUNDS", "propose"), ("INSTA_FORCE_PASS", "1")]
+    )]
+    variables: &[(&str, &str)],
+) {
+    // Without bounds to reach into it is precise enough to propose some.
+    if snapshot.is_none() && comparison.throughput == measured(REACHING_IN).throughput {
+        return;
+    }
+    let case = Case::new(&comparison, snapshot);
+    let run = case.run(variables);
+    assert!(!run.passed, "{}", run.said);
+    assert_eq!(case.read(SNAPSHOT).as_deref(), snapshot);
+    assert_eq!(case.read(PENDING), None);
+    let verdict = match comparison.invalid {
+        Some(_) => Verdict::Invalid,
+        None => Verdict::Inconclusive,
+    };
+    assert_eq!(case.recorded(), verdict);
+}
+
+#[test]
+fn a_profile_without_bounds_fails_in_ci_and_says_how_to_create_them() {
+    let case = Case::new(&measured(WITHIN), None);
+    let run = case.run(&[("CI", "true")]);
+    assert!(!run.passed, "{}", run.said);
+    for said in [
+        "Inconclusive: there are no bounds for the profile ci-mysql9",
+        "INSTA_UPDATE=new",
+        "cargo insta review",
+        SNAPSHOT,
+        "throughput: {low: 0.409, high: 0.496}",
+    ] {
+        assert!(run.said.contains(said), "{said}:\n{}", run.said);
+    }
+    assert!(!case.path(SNAPSHOTS).exists());
+    assert_eq!(case.recorded(), Verdict::Inconclusive);
+}
+
+#[test]
+fn a_profile_without_bounds_gets_some_to_review_and_passes_once_accepted() {
+    let case = Case::new(&measured(WITHIN), None);
+    let run = case.run(&[("INSTA_FORCE_PASS", "1")]);
+    assert!(
+        !run.passed && run.said.contains("look at them with `cargo insta review`"),
+        "{}",
+        run.said
+    );
+    let pending = case.read(PENDING).unwrap();
+    assert_eq!(body(&pending), "throughput: {low: 0.409, high: 0.496}\n");
+    assert!(Bounds::parse(body(&pending)).is_ok());
+
+    fs::rename(case.path(PENDING), case.path(SNAPSHOT)).unwrap();
+    assert!(case.run(&[]).passed);
+    case.measure(&measured(WORSE));
+    assert!(!case.run(&[]).passed);
+}
+
+#[test]
+fn a_new_profile_fails_though_insta_writes_its_bounds_at_once() {
+    let case = Case::new(&measured(WITHIN), None);
+    let run = case.run(&[("INSTA_UPDATE", "always")]);
+    assert!(
+        !run.passed && run.said.contains("new bounds were written to"),
+        "{}",
+        run.said
+    );
+    assert_eq!(
+        body(&case.read(SNAPSHOT).unwrap()),
+        "throughput: {low: 0.409, high: 0.496}\n"
+    );
+    assert!(case.run(&[]).passed);
+}
+
+#[test]
+fn warn_reports_without_failing() {
+    let case = Case::new(&measured(WORSE), Some(BOUNDS));
+    let run = case.run(&[("SNAPTAX_GATE", "warn")]);
+    assert!(run.passed && run.said.contains("ci-mysql9: Worse"), "{}", run.said);
+    assert_eq!(case.recorded(), Verdict::Worse);
+    case.measure(&invalid());
+    assert!(case.run(&[("SNAPTAX_GATE", "warn")]).passed);
+}
+
+#[test]
+fn bounds_are_proposed_on_request_while_the_verdict_decides() {
+    let case = Case::new(&measured(WITHIN), Some(BOUNDS));
+    let run = case.run(&[("SNAPTAX_BOUNDS", "propose")]);
+    assert!(run.passed, "{}", run.said);
+    assert_eq!(
+        body(&case.read(PENDING).unwrap()),
+        "throughput: {low: 0.409, high: 0.496}\n"
+    );
+    assert_eq!(case.read(SNAPSHOT).as_deref(), Some(BOUNDS));
+}
+
+#[test]
+fn bounds_that_hold_keep_their_values_when_insta_rewrites_every_snapshot() {
+    let case = Case::new(&measured(WITHIN), Some(BOUNDS));
+    let run = case.run(&[("INSTA_UPDATE", "force"), ("INSTA_REQUIRE_FULL_MATCH", "1")]);
+    assert!(run.passed, "{}", run.said);
+    assert_eq!(body(&case.read(SNAPSHOT).unwrap()), body(BOUNDS));
+}
+
+#[rstest]
+#[case::exchanged("throughput: {low: 0.5, high: 0.4}", "low 0.5 is above high 0.4")]
+#[case::measured("throughput: 0.437", "throughput")]
+fn bounds_that_cannot_be_used_fail_and_name_their_file(#[case] bounds: &str, #[case] problem: &str) {
+    let snapshot = format!("---\nsource: tests/oltp.rs\n---\n{bounds}\n");
+    let case = Case::new(&measured(WITHIN), Some(&snapshot));
+    let run = case.run(&[("INSTA_UPDATE", "always")]);
+    assert!(!run.passed, "{}", run.said);
+    assert!(
+        run.said.contains(SNAPSHOT) && run.said.contains(problem),
+        "{}",
+        run.said
+    );
+    assert_eq!(case.read(SNAPSHOT), Some(snapshot));
+}
+
+#[test]
+fn a_misspelt_setting_fails_before_anything_is_judged() {
+    let case = Case::new(&measured(WITHIN), Some(BOUNDS));
+    let run = case.run(&[("SNAPTAX_GATES", "warn")]);
+    assert!(
+        !run.passed && run.said.contains("did you mean SNAPTAX_GATE?"),
+        "{}",
+        run.said
+    );
+}
+
+#[test]
+fn without_being_told_files_are_found_beside_the_test_and_results_in_the_target_directory() {
+    let (directory, binary) = built();
+    let case = Case::new(&measured(WITHIN), None);
+    fs::create_dir_all(directory.join(SNAPSHOTS)).unwrap();
+    fs::write(directory.join(SNAPSHOT), BOUNDS).unwrap();
+    let mut command = Command::new(binary);
+    command.current_dir("/").env("MEASURED", case.path("measured.json"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("INSTA_") || text.starts_with("SNAPTAX_") || text == "CI" {
+            command.env_remove(&name);
+        }
+    }
+    let run = Run::of(&command.output().unwrap());
+    assert!(run.passed, "{}", run.said);
+    let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gate-target/snaptax/latest/results.json");
+    assert_eq!(json::read(&results).unwrap()[0].verdict, Verdict::Within);
+}
