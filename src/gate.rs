@@ -164,18 +164,12 @@ fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judge
         Err(error) => return inconclusive(error.to_string(), Action::Leave),
     };
     let (verdict, reason) = judge(comparison, &bounds);
-    let proposed = || match Bounds::proposed(comparison) {
-        Some(proposed) if verdict == Verdict::Worse => Action::Propose(Bounds {
-            reason: Some(String::new()),
-            ..proposed
-        }),
-        Some(proposed) => Action::Propose(proposed),
-        None => Action::Leave,
-    };
     let action = match (verdict, mode) {
         (Verdict::Invalid | Verdict::Inconclusive, _) => Action::Leave,
-        (Verdict::Worse, _) | (_, BoundsMode::Propose) => proposed(),
         (Verdict::Within | Verdict::Better, BoundsMode::Keep) => Action::Confirm,
+        (Verdict::Worse, _) | (_, BoundsMode::Propose) => {
+            Bounds::proposed(comparison).map_or(Action::Leave, |proposed| Action::Propose(proposed.replacing(&bounds)))
+        }
     };
     Judged {
         verdict,

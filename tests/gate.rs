@@ -212,7 +212,7 @@ fn worse_fails_and_proposes_bounds_that_lack_a_reason(#[case] variables: &[(&str
     assert_eq!(case.recorded(), Verdict::Worse);
 
     let pending = case.read(PENDING).unwrap();
-    assert_eq!(body(&pending), "throughput: {low: 0.272, high: 0.331}\nreason: \"\"\n");
+    assert_eq!(body(&pending), "throughput: {low: 0.272, high: 0.33}\nreason: \"\"\n");
     assert!(
         pending.contains("80.0 -> 24.0 transactions/s, ratio 0.300"),
         "{pending}"
@@ -276,7 +276,7 @@ fn a_profile_without_bounds_fails_in_ci_and_says_how_to_create_them() {
         "INSTA_UPDATE=new",
         "cargo insta review",
         SNAPSHOT,
-        "throughput: {low: 0.409, high: 0.496}",
+        "throughput: {low: 0.409, high: 0.495}",
     ] {
         assert!(run.said.contains(said), "{said}:\n{}", run.said);
     }
@@ -294,7 +294,7 @@ fn a_profile_without_bounds_gets_some_to_review_and_passes_once_accepted() {
         run.said
     );
     let pending = case.read(PENDING).unwrap();
-    assert_eq!(body(&pending), "throughput: {low: 0.409, high: 0.496}\n");
+    assert_eq!(body(&pending), "throughput: {low: 0.409, high: 0.495}\n");
     assert!(Bounds::parse(body(&pending)).is_ok());
 
     fs::rename(case.path(PENDING), case.path(SNAPSHOT)).unwrap();
@@ -314,7 +314,7 @@ fn a_new_profile_fails_though_insta_writes_its_bounds_at_once() {
     );
     assert_eq!(
         body(&case.read(SNAPSHOT).unwrap()),
-        "throughput: {low: 0.409, high: 0.496}\n"
+        "throughput: {low: 0.409, high: 0.495}\n"
     );
     assert!(case.run(&[]).passed);
 }
@@ -336,7 +336,7 @@ fn bounds_are_proposed_on_request_while_the_verdict_decides() {
     assert!(run.passed, "{}", run.said);
     assert_eq!(
         body(&case.read(PENDING).unwrap()),
-        "throughput: {low: 0.409, high: 0.496}\n"
+        "throughput: {low: 0.409, high: 0.495}\n"
     );
     assert_eq!(case.read(SNAPSHOT).as_deref(), Some(BOUNDS));
 }

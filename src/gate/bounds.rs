@@ -13,9 +13,9 @@ use crate::result::{Comparison, Figure};
 /// half-width being an estimate itself, 2.5.
 const HALF_WIDTHS: f64 = 2.5;
 
-/// The least widening, ln 1.10: the same 4.67 for a standard deviation of 2 % between runs, of which a
-/// single run shows nothing.
-const LEAST_WIDENING: f64 = 0.0953;
+/// The least widening: the same 4.67 for a standard deviation of 2 % between runs, of which a single run
+/// shows nothing.
+const LEAST_WIDENING: f64 = 1.10;
 
 /// The bounds of one experiment on one profile: the body of a snapshot file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -66,11 +66,26 @@ impl Bounds {
             reason: None,
         })
     }
+
+    /// These bounds in the place of `old` ones: a p95 latency that was not estimable keeps its range, and bounds
+    /// that tolerate more get an empty `reason` to be filled in.
+    pub(super) fn replacing(self, old: &Self) -> Self {
+        let p95_latency = self.p95_latency.or(old.p95_latency);
+        let slower = self.throughput.low < old.throughput.low;
+        let later = p95_latency
+            .zip(old.p95_latency)
+            .is_some_and(|(new, old)| new.high > old.high);
+        Self {
+            throughput: self.throughput,
+            p95_latency,
+            reason: (slower || later).then(String::new),
+        }
+    }
 }
 
 impl Range {
     fn around(figure: &Figure) -> Self {
-        let widening = (HALF_WIDTHS * figure.half_width()).max(LEAST_WIDENING).exp();
+        let widening = (HALF_WIDTHS * figure.half_width()).exp().max(LEAST_WIDENING);
         Self {
             low: rounded(figure.ratio / widening, f64::floor),
             high: rounded(figure.ratio * widening, f64::ceil),
@@ -95,17 +110,18 @@ impl Range {
     }
 }
 
-/// Three significant digits.
+/// Three significant digits, rounded by `direction` unless there are no more than three.
 fn rounded(value: f64, direction: fn(f64) -> f64) -> f64 {
     let decimals = 2 - value.log10().floor() as i32;
     // Dividing by a power of ten gives the nearest number to the decimal; multiplying by 0.001 does not.
-    if decimals >= 0 {
-        let power = 10_f64.powi(decimals);
-        direction(value * power) / power
+    let (multiplier, divisor) = (10_f64.powi(decimals.max(0)), 10_f64.powi((-decimals).max(0)));
+    let scaled = value * multiplier / divisor;
+    let whole = if (scaled - scaled.round()).abs() < 1e-9 {
+        scaled.round()
     } else {
-        let power = 10_f64.powi(-decimals);
-        direction(value / power) * power
-    }
+        direction(scaled)
+    };
+    whole / multiplier * divisor
 }
 
 impl fmt::Display for Range {
@@ -209,6 +225,25 @@ mod tests {
         #[case] high: f64,
     ) {
         assert_eq!(Range::around(&figure(ratio, half_width)), Range { low, high });
+    }
+
+    fn bounds(low: f64, p95_high: Option<f64>) -> Bounds {
+        Bounds {
+            throughput: Range { low, high: 0.9 },
+            p95_latency: p95_high.map(|high| Range { low: 1.0, high }),
+            reason: None,
+        }
+    }
+
+    #[rstest]
+    #[case::tighter(bounds(0.5, Some(1.9)), Some(1.9), false)]
+    #[case::lower_throughput(bounds(0.3, Some(1.9)), Some(1.9), true)]
+    #[case::higher_latency(bounds(0.5, Some(2.1)), Some(2.1), true)]
+    #[case::latency_not_estimable(bounds(0.5, None), Some(2.0), false)]
+    fn loosened_bounds_ask_for_a_reason(#[case] new: Bounds, #[case] p95_high: Option<f64>, #[case] asks: bool) {
+        let replaced = new.replacing(&bounds(0.4, Some(2.0)));
+        assert_eq!(replaced.p95_latency.map(|range| range.high), p95_high);
+        assert_eq!(replaced.reason.is_some(), asks);
     }
 
     proptest! {
