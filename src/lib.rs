@@ -6,3 +6,4 @@ pub mod gate;
 pub mod report;
 pub mod result;
 pub mod settings;
+pub mod workload;
