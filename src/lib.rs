@@ -5,5 +5,7 @@ pub mod compare;
 pub mod gate;
 pub mod report;
 pub mod result;
+#[cfg(feature = "experiments")]
+pub mod server;
 pub mod settings;
 pub mod workload;

@@ -1,0 +1,43 @@
+set -eu
+redo_capacity=$1
+shift
+data=/var/lib/mysql
+run=/run/snaptax
+
+server=$(command -v mariadbd || command -v mysqld) || {
+    echo "this image has neither mysqld nor mariadbd" >&2
+    exit 127
+}
+kind=$("$server" --no-defaults --version)
+
+# The mark begins with a dot, which an initialisation overlooks. A directory that bears it was left
+# half-made, by us, and is emptied; any other that is not empty holds data, and is used as it is.
+mark=$data/.snaptax-initialising
+if [ -e "$mark" ]; then
+    for entry in "$data"/* "$data"/.[!.]*; do
+        [ "$entry" = "$mark" ] || rm -rf "$entry"
+    done
+elif [ -z "$(ls -A "$data")" ]; then
+    touch "$mark"
+fi
+if [ -e "$mark" ]; then
+    case $kind in
+    *MariaDB*)
+        install=$(command -v mariadb-install-db || command -v mysql_install_db)
+        "$install" --no-defaults --user=root --datadir="$data" --skip-test-db \
+            --auth-root-authentication-method=normal
+        ;;
+    *) "$server" --no-defaults --user=root --datadir="$data" --initialize-insecure ;;
+    esac
+    sync
+    rm "$mark"
+fi
+
+case $kind in
+*MariaDB*) set -- --innodb_log_file_size="$redo_capacity" "$@" ;;
+# Two files; from 8.0.30 on the redo log's capacity takes precedence.
+*"Ver 5."* | *"Ver 8.0"*) set -- --secure_file_priv=NULL --innodb_log_file_size=$((redo_capacity / 2)) "$@" ;;
+*) set -- --secure_file_priv=NULL "$@" ;;
+esac
+exec "$server" --no-defaults --user=root --datadir="$data" --socket="$run/mysqld.sock" \
+    --pid-file="$run/mysqld.pid" "$@"

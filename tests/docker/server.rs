@@ -1,0 +1,172 @@
+use std::env;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use snaptax::command::Command;
+use snaptax::server::{Error, Server};
+use snaptax::settings::Size;
+
+use crate::fixture::{Observer, Rig};
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_server_stopped_in_order_finds_its_data_again() {
+    let rig = Rig::new();
+    let server = rig.start();
+    let mut observer = Observer::new(&server);
+    observer.run("CREATE DATABASE kept");
+    observer.run("CREATE TABLE kept.numbers (number INT PRIMARY KEY) ENGINE=innodb");
+    observer.run("INSERT INTO kept.numbers VALUES (42)");
+    let container = server.container_id().to_owned();
+    server.stop().unwrap();
+    let gone = Command::new("docker").args(["inspect", &container]).run();
+    assert!(gone.is_err(), "the container is removed");
+
+    let server = rig.start();
+    let log = server.log_tail();
+    assert!(!log.contains("crash recovery"), "{log}");
+    assert_eq!(Observer::new(&server).row::<i32>("SELECT number FROM kept.numbers"), 42);
+    server.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn the_description_tells_what_took_effect() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    options.mysqld.buffer_pool = Size::mib(24);
+    options.mysqld.extra = vec!["innodb_io_capacity=300".into(), "sync_binlog=7".into()];
+    let image = options.image.clone();
+    let server = Server::start(options).unwrap();
+    let description = server.description().unwrap();
+    let expected = [
+        ("innodb_buffer_pool_size", "25165824"),
+        ("innodb_flush_log_at_trx_commit", "1"),
+        ("innodb_flush_method", "O_DIRECT"),
+        ("innodb_io_capacity", "300"),
+        ("log_bin", "ON"),
+        ("performance_schema", "OFF"),
+        ("sync_binlog", "7"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(
+            description.variables.get(name).map(String::as_str),
+            Some(value),
+            "{name}"
+        );
+    }
+    let variables = &description.variables;
+    let redo = ["innodb_redo_log_capacity", "innodb_log_file_size"].map(|name| variables.get(name).cloned());
+    assert!(redo.contains(&Some(Size::mib(32).as_bytes().to_string())), "{redo:?}");
+    assert_eq!(description.image, image);
+    let product = description.series.trim_end_matches(|c: char| c.is_ascii_digit());
+    assert!(["mysql", "mariadb"].contains(&product), "{}", description.series);
+    assert!(
+        description
+            .version
+            .starts_with(description.series.trim_start_matches(product))
+    );
+    let source = &description.image_source;
+    assert!(!source.is_empty() && source != "not known", "{source}");
+    assert!(
+        server
+            .status(&["Uptime", "no such counter"])
+            .unwrap()
+            .keys()
+            .eq(["Uptime"])
+    );
+    server.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_half_made_data_directory_is_initialised_anew() {
+    let rig = Rig::new();
+    let data = rig.data_directory();
+    fs::create_dir_all(data.join("mysql")).unwrap();
+    fs::write(data.join("ibdata1"), "cut short").unwrap();
+    fs::write(data.join(".snaptax-initialising"), "").unwrap();
+    let server = rig.start();
+    assert!(fs::metadata(data.join("ibdata1")).unwrap().len() > 1 << 20);
+    assert!(!data.join(".snaptax-initialising").exists());
+    server.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_directory_that_holds_something_else_is_left_alone() {
+    let rig = Rig::new();
+    fs::create_dir_all(rig.data_directory()).unwrap();
+    let letter = rig.data_directory().join("letter");
+    fs::write(&letter, "dear reader").unwrap();
+    let error = Server::start(rig.options()).err().unwrap();
+    assert!(matches!(error, Error::NotStarted { .. }), "{error}");
+    assert_eq!(fs::read_to_string(letter).unwrap(), "dear reader");
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_server_that_refuses_its_options_ends_the_wait_with_its_log() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    options.mysqld.extra = vec!["innodb_no_such_option=1".into()];
+    let started = Instant::now();
+    let error = Server::start(options).err().unwrap().to_string();
+    assert!(
+        error.contains("innodb_no_such_option") && error.contains("MiB free"),
+        "{error}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(100), "{:?}", started.elapsed());
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn an_image_that_does_not_exist_is_named_with_the_setting() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    options.image = "localhost:1/no-such/image:0.1".into();
+    let error = Server::start(options).err().unwrap();
+    assert!(matches!(error, Error::Image { .. }), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("localhost:1/no-such/image:0.1"), "{message}");
+    assert!(message.contains("SNAPTAX_IMAGE"), "{message}");
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_killed_server_does_not_count_as_stopped_in_order() {
+    let rig = Rig::new();
+    let server = rig.start();
+    Command::new("docker")
+        .args(["kill", server.container_id()])
+        .run()
+        .unwrap();
+    assert!(!server.is_running().unwrap());
+    assert_eq!(server.exit_code().unwrap(), Some(137));
+    let error = server.stop().unwrap_err();
+    assert!(matches!(error, Error::Exited { code: 137, .. }), "{error}");
+}
+
+/// The environment of a test cannot be changed safely, so this one runs itself again with another.
+#[test]
+#[ignore = "needs Docker"]
+fn docker_that_cannot_be_reached_is_said_with_a_hint() {
+    const NOWHERE: &str = "unix:///nowhere/docker.sock";
+    if env::var("DOCKER_HOST").as_deref() == Ok(NOWHERE) {
+        let error = Server::start(Rig::new().options()).err().unwrap().to_string();
+        assert!(
+            error.contains("DOCKER_HOST") && error.contains("start dockerd"),
+            "{error}"
+        );
+        return;
+    }
+    Command::new(env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--exact",
+            "server::docker_that_cannot_be_reached_is_said_with_a_hint",
+        ])
+        .env("DOCKER_HOST", NOWHERE)
+        .run()
+        .unwrap();
+}
