@@ -1,0 +1,123 @@
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::host::{Finding, Reason};
+use crate::settings::{Settings, Size};
+use crate::storage::{BackingFile, Error};
+
+/// What the smallest useful experiment takes.
+const LEAST: Size = Size::gib(2);
+
+pub(super) fn survey(settings: &Settings) -> Vec<Finding> {
+    let directory = &settings.work_dir;
+    let free = match free_space(directory) {
+        Ok(free) => free,
+        Err(reason) => return vec![Finding::Missing(reason)],
+    };
+    vec![
+        enough(directory, free, needed(settings)).into(),
+        direct_io(directory).into(),
+    ]
+}
+
+fn elsewhere(directory: &Path) -> String {
+    format!(
+        "set SNAPTAX_WORK_DIR, now {}, to a directory on ext4 or xfs on a disk",
+        directory.display()
+    )
+}
+
+fn free_space(directory: &Path) -> Result<Size, Reason> {
+    let space = rustix::fs::statvfs(directory);
+    let space = space.map_err(|error| {
+        Reason::new(
+            format!("the work directory {} cannot be used: {error}", directory.display()),
+            elsewhere(directory),
+        )
+    })?;
+    Ok(Size::bytes(space.f_bavail.saturating_mul(space.f_frsize)))
+}
+
+/// The volume and its snapshot, when settings give their sizes, and a little for LVM.
+fn needed(settings: &Settings) -> Size {
+    let (Some(volume), snapshot) = (settings.volume_size, settings.snapshot_size) else {
+        return LEAST;
+    };
+    let snapshot = snapshot.unwrap_or(volume);
+    Size::bytes(
+        volume
+            .as_bytes()
+            .saturating_add(snapshot.as_bytes())
+            .saturating_add(Size::mib(64).as_bytes()),
+    )
+}
+
+fn enough(directory: &Path, free: Size, needed: Size) -> Result<String, Reason> {
+    let gib = |size: Size| format!("{:.1} GiB", size.as_bytes() as f64 / Size::gib(1).as_bytes() as f64);
+    let (place, free_gib, needed_gib) = (directory.display(), gib(free), gib(needed));
+    if free >= needed {
+        return Ok(format!("{place} has {free_gib} free, {needed_gib} are needed"));
+    }
+    Err(Reason::new(
+        format!("the work directory {place} has {free_gib} free, {needed_gib} are needed"),
+        format!("make room, or {}", elsewhere(directory)),
+    ))
+}
+
+/// Writes a small file as an experiment writes its large one.
+fn direct_io(directory: &Path) -> Result<String, Reason> {
+    let path = directory.join(format!("snaptax-probe-{}", std::process::id()));
+    let written =
+        BackingFile::write(path, Size::mib(4), &mut |_| ControlFlow::Continue(())).and_then(BackingFile::remove);
+    match written {
+        Ok(()) => Ok(format!("{} takes direct I/O", directory.display())),
+        Err(error @ (Error::DirectIoOff { .. } | Error::Sparse { .. })) => {
+            Err(Reason::new(error.to_string(), elsewhere(directory)))
+        }
+        Err(error) => Err(Reason::new(
+            format!("the work directory {} cannot be used: {error}", directory.display()),
+            elsewhere(directory),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn settings(volume: Option<Size>, snapshot: Option<Size>) -> Settings {
+        Settings {
+            volume_size: volume,
+            snapshot_size: snapshot,
+            ..Settings::default()
+        }
+    }
+
+    #[rstest]
+    #[case(None, None, LEAST)]
+    #[case(None, Some(Size::gib(9)), LEAST)]
+    #[case(Some(Size::gib(20)), Some(Size::gib(10)), Size::mib(30 * 1024 + 64))]
+    #[case(Some(Size::gib(1)), None, Size::mib(2 * 1024 + 64))]
+    fn the_space_needed_follows_the_settings(
+        #[case] volume: Option<Size>,
+        #[case] snapshot: Option<Size>,
+        #[case] size: Size,
+    ) {
+        assert_eq!(needed(&settings(volume, snapshot)), size);
+    }
+
+    #[test]
+    fn too_little_space_is_told_in_numbers() {
+        let reason = enough(Path::new("/w"), Size::mib(512), Size::gib(30)).unwrap_err();
+        assert!(reason.what.contains("0.5 GiB free, 30.0 GiB are needed"), "{reason}");
+        assert!(reason.fix.contains("SNAPTAX_WORK_DIR"), "{reason}");
+    }
+
+    #[test]
+    fn a_probe_leaves_nothing_behind() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        direct_io(directory.path()).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,177 @@
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::command::Command;
+use crate::storage::report::{AttachedLoop, loop_devices};
+use crate::storage::{BackingFile, Counters, Error, RELEASE_DEADLINE, holders, wait_until};
+
+/// Finding a free loop device and attaching to it are two steps of losetup's: this lock keeps other snaptax
+/// processes out, and retries help against everybody else.
+const LOCK_FILE: &str = "/run/snaptax-loop.lock";
+const ATTACH_DEADLINE: Duration = Duration::from_secs(3);
+
+/// A loop device on a file of its own, read and written with direct I/O. Detached, and its file deleted,
+/// when dropped.
+#[derive(Debug)]
+pub struct LoopDevice {
+    attachment: Attachment,
+    file: BackingFile,
+}
+
+#[derive(Debug)]
+struct Attachment {
+    device: PathBuf,
+    name: String,
+    identity: (u64, (u32, u32)),
+    detached: bool,
+}
+
+impl LoopDevice {
+    /// Attaches a loop device to `file`.
+    ///
+    /// # Errors
+    /// When that fails, or direct I/O cannot be used. The file is deleted then.
+    pub fn attach(file: BackingFile) -> Result<Self, Error> {
+        let lock = lock()?;
+        let command = Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(file.path());
+        let mut failure = None;
+        let attached = wait_until(ATTACH_DEADLINE, || {
+            failure = command.run().err();
+            // With a filesystem that does no direct I/O, losetup attaches first and fails then.
+            if failure.is_some() && !attached_to(file.identity())?.is_empty() {
+                return Ok(true);
+            }
+            Ok::<_, Error>(failure.is_none())
+        })?;
+        drop(lock);
+        if let (false, Some(source)) = (attached, failure) {
+            return Err(Error::Command {
+                doing: format!("attach a loop device to {}", file.path().display()),
+                source,
+            });
+        }
+        Self::verified(file)
+    }
+
+    /// Takes the device found by the file's inode, not the name that losetup printed.
+    fn verified(file: BackingFile) -> Result<Self, Error> {
+        let found = attached_to(file.identity())?;
+        let Some(found) = found.first() else {
+            return Err(Error::NotAsAsked {
+                what: "the loop device's file".into(),
+                asked: file.path().display().to_string(),
+                found: "another, or none".into(),
+            });
+        };
+        let device = PathBuf::from(&found.device);
+        let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let attachment = Attachment {
+            device,
+            name,
+            identity: file.identity(),
+            detached: false,
+        };
+        let device = Self { attachment, file };
+        if !found.direct_io {
+            return Err(Error::DirectIoOff {
+                file: device.file.path().to_owned(),
+            });
+        }
+        Ok(device)
+    }
+
+    /// Its node, as `/dev/loop0`.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.attachment.device
+    }
+
+    /// The file behind it.
+    #[must_use]
+    pub fn file(&self) -> &BackingFile {
+        &self.file
+    }
+
+    /// What it has done so far.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        Counters::of(&self.attachment.name)
+    }
+
+    /// Detaches it and deletes its file. Returns when nothing is attached to the file any more, which losetup
+    /// does not promise.
+    ///
+    /// # Errors
+    /// When something still uses the device.
+    pub fn remove(self) -> Result<(), Error> {
+        let Self { mut attachment, file } = self;
+        attachment.detach(RELEASE_DEADLINE)?;
+        file.remove()
+    }
+}
+
+impl Attachment {
+    fn detach(&mut self, deadline: Duration) -> Result<(), Error> {
+        let gone = wait_until(deadline, || {
+            for found in attached_to(self.identity)? {
+                // What it says does not count: the next look does.
+                drop(Command::new("losetup").arg("--detach").arg(&found.device).output());
+            }
+            Ok::<_, Error>(attached_to(self.identity)?.is_empty())
+        })?;
+        if gone {
+            self.detached = true;
+            return Ok(());
+        }
+        let number = holders::number_of(&self.device);
+        Err(Error::StillHeld {
+            what: self.device.display().to_string(),
+            waited: deadline,
+            holders: number.map(holders::of_device).unwrap_or_default(),
+        })
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if !self.detached
+            && let Err(error) = self.detach(Duration::from_secs(5))
+        {
+            eprintln!("snaptax: left behind: {error}");
+        }
+    }
+}
+
+/// The loop devices attached to a file, however its path may read by now.
+fn attached_to((inode, device): (u64, (u32, u32))) -> Result<Vec<AttachedLoop>, Error> {
+    let command = Command::new("losetup").args(["--list", "--json", "--output"]);
+    let output = command.arg("NAME,BACK-FILE,BACK-INO,BACK-MAJ:MIN,DIO").run();
+    let output = output.map_err(Error::command("list loop devices"))?;
+    let mut all = loop_devices(&output.stdout)?;
+    all.retain(|found| found.inode == Some(inode) && found.file_device == Some(device));
+    Ok(all)
+}
+
+fn lock() -> Result<File, Error> {
+    let path = Path::new(LOCK_FILE);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(Error::file("lock", path))?;
+    let locked = wait_until(RELEASE_DEADLINE, || match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(Error::file("lock", path)(error)),
+    })?;
+    if locked {
+        return Ok(file);
+    }
+    Err(Error::StillHeld {
+        what: LOCK_FILE.into(),
+        waited: RELEASE_DEADLINE,
+        holders: Vec::new(),
+    })
+}

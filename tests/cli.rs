@@ -1,0 +1,89 @@
+//! The command-line tool, as a user starts it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use assert_cmd::Command;
+use rstest::rstest;
+use snaptax::settings::KNOBS;
+
+fn snaptax(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("snaptax").unwrap();
+    command.args(args);
+    command
+}
+
+fn output(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn doctor_exits_with_5_exactly_when_something_is_missing_and_gives_each_a_fix() {
+    let (code, stdout, _) = output(&mut snaptax(&["doctor"]));
+    let missing = stdout.lines().filter(|line| line.starts_with("missing ")).count();
+    let fixes = stdout
+        .lines()
+        .filter(|line| line.trim_start().starts_with("fix: "))
+        .count();
+    assert_eq!(code, Some(if missing > 0 { 5 } else { 0 }), "{stdout}");
+    assert_eq!(fixes, missing, "{stdout}");
+}
+
+#[test]
+fn doctor_reports_a_work_directory_that_is_not_there_together_with_everything_else() {
+    let (code, stdout, _) = output(snaptax(&["doctor"]).env("SNAPTAX_WORK_DIR", "/no/such/directory"));
+    assert_eq!(code, Some(5), "{stdout}");
+    assert!(
+        stdout.contains("missing  the work directory /no/such/directory"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("SNAPTAX_WORK_DIR"), "{stdout}");
+    assert!(stdout.contains("loop"), "{stdout}");
+}
+
+#[test]
+fn doctor_offers_the_guest_where_docker_does_not_answer() {
+    let (code, stdout, _) = output(snaptax(&["doctor"]).env("DOCKER_HOST", "unix:///no/such.sock"));
+    assert_eq!(code, Some(5), "{stdout}");
+    assert!(
+        stdout.contains("no Docker Engine at unix:///no/such.sock") && stdout.contains("cargo experiments"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn a_setting_that_cannot_be_used_is_a_usage_error() {
+    let (code, _, stderr) = output(snaptax(&["doctor"]).env("SNAPTAX_ROWS", "0"));
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("SNAPTAX_ROWS=0"), "{stderr}");
+}
+
+#[test]
+fn settings_lists_every_knob_with_what_it_does() {
+    let (code, stdout, _) = output(&mut snaptax(&["settings"]));
+    assert_eq!(code, Some(0));
+    for knob in KNOBS {
+        assert!(
+            stdout.contains(&format!("{}={}\n    {}", knob.name, knob.value, knob.about)),
+            "{}",
+            knob.name
+        );
+    }
+}
+
+#[rstest]
+#[case(&["--help"])]
+#[case(&["doctor", "--help"])]
+#[case(&["settings", "--help"])]
+fn help_has_examples(#[case] args: &[&str]) {
+    let (code, stdout, _) = output(&mut snaptax(args));
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("Example"), "{stdout}");
+}
+
+#[rstest]
+#[case(&[])]
+#[case(&["docter"])]
+fn a_command_line_that_makes_no_sense_is_a_usage_error(#[case] args: &[&str]) {
+    assert_eq!(output(&mut snaptax(args)).0, Some(2));
+}

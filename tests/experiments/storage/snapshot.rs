@@ -1,0 +1,113 @@
+use serial_test::file_serial;
+use snaptax::settings::Size;
+use snaptax::storage::{Error, SnapshotStatus};
+
+use super::{assert_nothing_remains, group, mounted, open_direct, work_dir, write_chunk, written_file};
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn a_snapshot_counts_each_chunk_of_its_origin_once() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(256));
+    let mounted = mounted(&group, &directory);
+    let file = written_file(mounted.path(), 1000);
+    let snapshot = mounted
+        .volume()
+        .thick_snapshot("snap")
+        .chunk_size(Size::kib(4))
+        .create()
+        .unwrap();
+    // Making it froze the filesystem, so what is copied from here on is what is written from here on; the
+    // file's metadata (its modification time, the journal) adds a few chunks.
+    let before = snapshot.fill().unwrap().chunks;
+
+    (0..700).for_each(|chunk| write_chunk(&file, chunk));
+    let first = snapshot.fill().unwrap().chunks - before;
+    assert!((700..=716).contains(&first), "{first} chunks copied");
+
+    (0..700).for_each(|chunk| write_chunk(&file, chunk));
+    let again = snapshot.fill().unwrap().chunks - before;
+    assert!(
+        (first..=first + 16).contains(&again),
+        "{again} chunks after writing them again"
+    );
+    snapshot.remove().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn on_the_bare_volume_chunks_are_counted_exactly() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(128));
+    let volume = group.volume("datalv").size(Size::mib(16)).create().unwrap();
+    let snapshot = volume.thick_snapshot("snap").create().unwrap();
+    let node = open_direct(volume.path());
+    let start = snapshot.fill().unwrap().chunks;
+    for (pass, expected) in [(0..300, 300), (200..600, 600), (0..600, 600)] {
+        pass.for_each(|chunk| write_chunk(&node, 2 * chunk));
+        assert_eq!(snapshot.fill().unwrap().chunks - start, expected);
+    }
+    drop(node);
+    snapshot.remove().unwrap();
+    volume.remove().unwrap();
+    group.remove().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn a_snapshot_that_overflows_is_lost_and_says_so() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(128));
+    let volume = group.volume("datalv").size(Size::mib(16)).create().unwrap();
+    let snapshot = volume.thick_snapshot("snap").size(Size::mib(4)).create().unwrap();
+    let node = open_direct(volume.path());
+    (0..2048).for_each(|chunk| write_chunk(&node, chunk));
+    let status = snapshot.status().unwrap();
+    assert!(
+        matches!(status, SnapshotStatus::Invalid | SnapshotStatus::Overflow),
+        "{status}"
+    );
+    assert!(matches!(snapshot.fill(), Err(Error::SnapshotLost { .. })));
+    drop(node);
+    snapshot.remove().unwrap();
+    volume.remove().unwrap();
+    group.remove().unwrap();
+    assert_nothing_remains(&directory);
+}
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn a_snapshot_of_the_default_size_survives_every_chunk_being_written() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(128));
+    let volume = group.volume("datalv").size(Size::mib(16)).create().unwrap();
+    let snapshot = volume.thick_snapshot("snap").create().unwrap();
+    let node = open_direct(volume.path());
+    (0..4096).for_each(|chunk| write_chunk(&node, chunk));
+    assert_eq!(snapshot.fill().unwrap().chunks, 4096);
+    drop(node);
+}
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn chunk_size_and_cow_size_are_as_asked() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(128));
+    let volume = group.volume("datalv").size(Size::mib(15)).create().unwrap();
+    assert_eq!(volume.size(), Size::mib(16));
+    for chunk_size in [Size::kib(4), Size::kib(64), Size::kib(512)] {
+        let snapshot = volume
+            .thick_snapshot("snap")
+            .size(Size::mib(8))
+            .chunk_size(chunk_size)
+            .create()
+            .unwrap();
+        assert_eq!((snapshot.size(), snapshot.chunk_size()), (Size::mib(8), chunk_size));
+        snapshot.remove().unwrap();
+    }
+}
