@@ -14,9 +14,11 @@
 //! proposed
 //!
 //! - for a profile that has none: the test fails, since there was nothing to judge by;
-//! - when a measurement is worse than its bounds: the test fails whatever insta's own variables say.
-//!   Loosened bounds carry an empty `reason:`, to be filled in before they count;
+//! - when a measurement is worse than its bounds: the test fails whatever insta's own variables say;
 //! - after every conclusive measurement, with `SNAPTAX_BOUNDS=propose`; the verdict still decides.
+//!
+//! Loosened bounds carry an empty `reason:`, to be filled in before they count. Proposals from a single
+//! measurement are wide ([`Bounds::proposed`]).
 //!
 //! `INSTA_UPDATE` and `INSTA_FORCE_PASS` only say where insta writes a proposal: with `INSTA_UPDATE=always`
 //! it goes straight into the snapshot file, but the run was judged by the old bounds and fails all the same.
@@ -39,7 +41,7 @@ pub use insta as __insta;
 
 use std::path::Path;
 
-use crate::report;
+use crate::report::{self, json, timings};
 use crate::result::{Comparison, Record, Verdict};
 use crate::settings::{BoundsMode, GateMode, Settings};
 use file::BoundsFile;
@@ -68,6 +70,7 @@ macro_rules! assert_ratio_bounds {
                 manifest_dir: ::core::env!("CARGO_MANIFEST_DIR"),
                 module: ::core::module_path!(),
                 file: ::core::file!(),
+                function: $crate::gate::__insta::_function_name!(),
             },
             |name: &str, body: &str| $crate::gate::__insta::assert_snapshot!(name, body),
         )
@@ -103,14 +106,18 @@ pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         ),
     };
+    let mut comparison = comparison.clone();
+    if comparison.name.is_empty() {
+        comparison.name = site.name().to_owned();
+    }
     let file = BoundsFile::new(site, &comparison.name, &comparison.profile);
-    let judged = judged(comparison, &file, settings.bounds);
+    let judged = judged(&comparison, &file, settings.bounds);
     let record = Record {
         verdict: judged.verdict,
         reason: judged.reason,
-        comparison: comparison.clone(),
+        comparison,
     };
-    let recorded = report::json::append(&file.output_directory(settings.output.as_deref()), &record);
+    let recorded = record_in(&file.output_directory(settings.output.as_deref()), &record);
 
     println!("{}", report::table(std::slice::from_ref(&record)));
     let advice = match judged.action {
@@ -124,17 +131,23 @@ pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str
             advice(&bounds, file.path(), written.as_deref())
         }
     };
-    println!("{advice}");
-
     if let Err(error) = recorded {
         panic!("{error}");
     }
-    if !record.verdict.passes() && settings.gate == GateMode::Fail {
-        panic!(
-            "{} on {}: {:?}: {}\n{advice}",
-            comparison.name, comparison.profile, record.verdict, record.reason
-        );
+    if record.verdict.passes() || settings.gate == GateMode::Warn {
+        println!("{advice}");
+        return;
     }
+    panic!(
+        "{} on {}: {:?}: {}\n{advice}",
+        record.comparison.name, record.comparison.profile, record.verdict, record.reason
+    );
+}
+
+fn record_in(output: &Path, record: &Record) -> Result<(), json::Error> {
+    timings::mark("verdict");
+    timings::write(output)?;
+    json::append(output, record).map(drop)
 }
 
 fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judged {
@@ -164,12 +177,16 @@ fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judge
         Err(error) => return inconclusive(error.to_string(), Action::Leave),
     };
     let (verdict, reason) = judge(comparison, &bounds);
-    let action = match (verdict, mode) {
-        (Verdict::Invalid | Verdict::Inconclusive, _) => Action::Leave,
-        (Verdict::Within | Verdict::Better, BoundsMode::Keep) => Action::Confirm,
-        (Verdict::Worse, _) | (_, BoundsMode::Propose) => {
-            Bounds::proposed(comparison).map_or(Action::Leave, |proposed| Action::Propose(proposed.replacing(&bounds)))
+    let proposed = Bounds::proposed(comparison);
+    let action = match (verdict, mode, proposed) {
+        (Verdict::Worse, BoundsMode::Keep, Some(proposed)) => {
+            Action::Propose(proposed.only_where_broken(comparison, &bounds).replacing(&bounds))
         }
+        (Verdict::Within | Verdict::Better | Verdict::Worse, BoundsMode::Propose, Some(proposed)) => {
+            Action::Propose(proposed.replacing(&bounds))
+        }
+        (Verdict::Within | Verdict::Better, ..) => Action::Confirm,
+        (Verdict::Worse | Verdict::Inconclusive | Verdict::Invalid, ..) => Action::Leave,
     };
     Judged {
         verdict,

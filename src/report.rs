@@ -3,5 +3,6 @@
 pub mod json;
 pub(crate) mod number;
 mod table;
+pub mod timings;
 
 pub use table::table;

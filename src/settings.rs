@@ -128,8 +128,6 @@ pub struct Settings {
     pub budget: Option<Duration>,
     /// Where the files of physical volumes lie.
     pub work_dir: PathBuf,
-    /// Leaves everything behind after a run.
-    pub keep: bool,
     /// What a failing verdict does.
     pub gate: GateMode,
     /// When bounds are proposed.
@@ -296,15 +294,6 @@ pub const KNOBS: &[Knob] = &[
         },
     ),
     knob(
-        "SNAPTAX_KEEP",
-        "0|1",
-        "leave everything behind after a run, to look at it",
-        |s, v| {
-            s.keep = one_of(v, &[("0", false), ("1", true)])?;
-            Ok(())
-        },
-    ),
-    knob(
         "SNAPTAX_GATE",
         "fail|warn",
         "whether a failing verdict fails the test [default: fail]",
@@ -375,7 +364,6 @@ impl Default for Settings {
             half_width: None,
             budget: None,
             work_dir: "/var/tmp".into(),
-            keep: false,
             gate: GateMode::default(),
             bounds: BoundsMode::default(),
             profile: None,

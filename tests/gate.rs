@@ -1,4 +1,5 @@
 //! `assert_ratio_bounds!` in a crate of its own, against everything insta can be told.
+#![expect(clippy::unwrap_used, reason = "these are tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -339,6 +340,22 @@ fn bounds_are_proposed_on_request_while_the_verdict_decides() {
         "throughput: {low: 0.409, high: 0.495}\n"
     );
     assert_eq!(case.read(SNAPSHOT).as_deref(), Some(BOUNDS));
+}
+
+#[test]
+fn a_p95_that_still_holds_keeps_its_bounds_when_throughput_is_worse() {
+    let snapshot = format!("{BOUNDS}p95_latency: {{low: 2.2, high: 3.5}}\n");
+    let mut comparison = measured(WORSE);
+    comparison.p95_latency = comparison.throughput.map(|figure| Figure {
+        ratio: 2.77,
+        low: 2.5,
+        high: 3.0,
+        ..figure
+    });
+    let case = Case::new(&comparison, Some(&snapshot));
+    assert!(!case.run(&[]).passed);
+    let proposed = "throughput: {low: 0.272, high: 0.33}\np95_latency: {low: 2.2, high: 3.5}\nreason: \"\"\n";
+    assert_eq!(body(&case.read(PENDING).unwrap()), proposed);
 }
 
 #[test]

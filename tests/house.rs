@@ -1,4 +1,5 @@
 //! The house rules of the source tree that the compiler does not check.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,18 +10,17 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("command", &[]),
     ("settings", &[]),
     ("result", &[]),
-    ("host", &["command", "settings"]),
-    ("storage", &["command", "result"]),
+    ("host", &["command", "settings", "storage"]),
+    ("storage", &["command", "result", "settings"]),
     ("server", &["command", "result", "settings"]),
     ("workload", &["result"]),
     ("compare", &["result"]),
     ("report", &["result"]),
-    ("record", &["result", "settings"]),
-    ("gate", &["compare", "record", "report", "result", "settings"]),
+    ("gate", &["compare", "report", "result", "settings"]),
     (
         "bench",
         &[
-            "command", "compare", "host", "record", "result", "server", "settings", "storage", "workload",
+            "compare", "host", "report", "result", "server", "settings", "storage", "workload",
         ],
     ),
 ];
@@ -51,12 +51,7 @@ fn imports(text: &str) -> BTreeSet<String> {
         .filter(|line| !line.trim_start().starts_with("//"))
         .flat_map(|line| line.split("crate::").zip(line.split("crate::").skip(1)))
         .filter(|(before, _)| !before.ends_with(['$', '_']))
-        .map(|(_, after)| {
-            after
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect()
-        })
+        .map(|(_, after)| after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
         .filter(|name: &String| name.starts_with(char::is_lowercase))
         .collect()
 }

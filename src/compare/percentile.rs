@@ -16,8 +16,7 @@ pub(super) fn figure(rounds: &[Round<'_>], quantile: f64) -> Option<Figure> {
     let t = t_quantile(rounds.len().checked_sub(1)?)?;
     let (without, with) = (merged(rounds, Side::Without)?, merged(rounds, Side::With)?);
     let exceedances = |histogram: &Histogram<u64>| histogram.len() as f64 * (1.0 - quantile);
-    // 0.05 x 400 is a little less than 20 in floating point.
-    if exceedances(&without).min(exceedances(&with)) < FEWEST_EXCEEDANCES - 1e-6 {
+    if exceedances(&without).min(exceedances(&with)) < FEWEST_EXCEEDANCES {
         return None;
     }
 

@@ -67,6 +67,18 @@ impl Bounds {
         })
     }
 
+    /// These bounds, but `old` ranges where the estimate is still inside.
+    pub(super) fn only_where_broken(mut self, comparison: &Comparison, old: &Self) -> Self {
+        let holds = |range: Range, figure: Option<Figure>| figure.is_some_and(|figure| range.contains(figure.ratio));
+        if holds(old.throughput, comparison.throughput) {
+            self.throughput = old.throughput;
+        }
+        if old.p95_latency.is_none_or(|range| holds(range, comparison.p95_latency)) {
+            self.p95_latency = old.p95_latency;
+        }
+        self
+    }
+
     /// These bounds in the place of `old` ones: a p95 latency that was not estimable keeps its range, and bounds
     /// that tolerate more get an empty `reason` to be filled in.
     pub(super) fn replacing(self, old: &Self) -> Self {

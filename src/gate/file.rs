@@ -8,7 +8,7 @@ use insta::{Comparator, Snapshot};
 use serde::Serialize;
 
 use super::bounds::Bounds;
-use crate::report::number;
+use crate::report::{json, number};
 use crate::result::{Figure, Record, Verdict};
 
 /// Where [`assert_ratio_bounds!`](crate::assert_ratio_bounds) was called.
@@ -23,9 +23,17 @@ pub struct Site {
     pub module: &'static str,
     /// `file!()`.
     pub file: &'static str,
+    /// The function, with its module.
+    pub function: &'static str,
 }
 
 impl Site {
+    /// The test's name within its module, with the case when there is one.
+    pub(super) fn name(&self) -> &'static str {
+        let inside = self.function.strip_prefix(self.module);
+        inside.map_or(self.function, |name| name.trim_start_matches("::"))
+    }
+
     /// The directory that `file!()` is relative to, as insta finds it but without asking cargo, which a guest
     /// does not have.
     fn workspace(&self) -> PathBuf {
@@ -86,21 +94,10 @@ impl BoundsFile {
         &self.path
     }
 
-    /// Where results go: the directory set, else `snaptax/latest` in cargo's target directory.
+    /// Where results go; a relative directory is one in the workspace.
     pub(super) fn output_directory(&self, set: Option<&Path>) -> PathBuf {
-        if let Some(directory) = set {
-            return self.workspace.join(directory);
-        }
-        // Cargo tags its target directory, and test binaries lie in it wherever it is.
-        let tagged = env::current_exe().ok().and_then(|binary| {
-            let target = binary
-                .ancestors()
-                .find(|directory| directory.join("CACHEDIR.TAG").is_file());
-            target.map(Path::to_owned)
-        });
-        tagged
-            .unwrap_or_else(|| self.workspace.join("target"))
-            .join("snaptax/latest")
+        let set = set.map(|directory| self.workspace.join(directory));
+        json::output_directory(set.as_deref())
     }
 
     /// The bounds, or `None` if there is no file.

@@ -1,12 +1,14 @@
 //! `results.json`: a list of [`Record`]s.
 
 use std::collections::HashMap;
+use std::env;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use tempfile::NamedTempFile;
+use serde::Serialize;
 
 use crate::result::Record;
 
@@ -54,24 +56,47 @@ static WRITTEN: LazyLock<Mutex<HashMap<PathBuf, Vec<Record>>>> = LazyLock::new(M
 /// When the directory or the file cannot be written.
 pub fn append(directory: &Path, record: &Record) -> Result<PathBuf, Error> {
     let path = directory.join(FILE_NAME);
-    let failed = |source| Error::Write {
-        path: path.clone(),
-        source,
-    };
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
     let records = written.entry(path.clone()).or_default();
     records.push(record.clone());
-    fs::create_dir_all(directory).map_err(failed)?;
-    replace(directory, &path, records).map_err(failed)?;
+    replace(&path, records)?;
     Ok(path)
 }
 
-fn replace(directory: &Path, path: &Path, records: &[Record]) -> io::Result<()> {
-    let mut file = NamedTempFile::new_in(directory)?;
-    serde_json::to_writer_pretty(&mut file, records)?;
-    file.write_all(b"\n")?;
-    file.persist(path)?;
-    Ok(())
+/// Puts a file with this value in place of what is there.
+pub(super) fn replace(path: &Path, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+    let write = || {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(directory)?;
+        // Temporary files are private; results are an ordinary file, which a CI job uploads as another user.
+        let mut file = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o666))
+            .tempfile_in(directory)?;
+        serde_json::to_writer_pretty(&mut file, value)?;
+        file.write_all(b"\n")?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|source| Error::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Where results go: the directory set, else `snaptax/latest` in cargo's target directory.
+#[must_use]
+pub fn output_directory(set: Option<&Path>) -> PathBuf {
+    if let Some(directory) = set {
+        return directory.to_owned();
+    }
+    // Cargo tags its target directory, and test binaries lie in it wherever it is.
+    let tagged = env::current_exe().ok().and_then(|binary| {
+        let target = binary
+            .ancestors()
+            .find(|directory| directory.join("CACHEDIR.TAG").is_file());
+        target.map(Path::to_owned)
+    });
+    tagged.unwrap_or_else(|| "target".into()).join("snaptax/latest")
 }
 
 /// Reads a `results.json`.
@@ -129,6 +154,16 @@ mod tests {
             1,
             "no temporary file is left"
         );
+    }
+
+    #[test]
+    fn others_may_read_results() {
+        let directory = tempfile::tempdir().unwrap();
+        let ordinary = directory.path().join("ordinary");
+        fs::write(&ordinary, "").unwrap();
+        let path = append(directory.path(), &record("oltp")).unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&path), mode(&ordinary));
     }
 
     #[test]

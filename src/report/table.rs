@@ -130,8 +130,8 @@ fn storage(comparison: &Comparison) -> String {
         Some(false) => ", buffered I/O",
         None => "",
     };
-    let size = crate::settings::Size::bytes(storage.volume_bytes);
-    format!("{} on a volume of {size}{direct_io}", storage.filesystem)
+    let gib = digits(storage.volume_bytes as f64 / (1_u64 << 30) as f64);
+    format!("{} on a volume of {gib} GiB{direct_io}", storage.filesystem)
 }
 
 fn server(comparison: &Comparison) -> String {
@@ -250,7 +250,7 @@ mod tests {
          disk busy   97 % without
          load        sysbench 0.4 oltp complex, 16 threads, 10000000 rows uniform,
                      windows of 600 s, seed 1
-         storage     ext4 on a volume of 4 GiB, direct I/O
+         storage     ext4 on a volume of 4.00 GiB, direct I/O
          server      9.7.4, image snaptax-mysql:9 from Debian packages
          variables   innodb_buffer_pool_size=536870912,
                      innodb_flush_log_at_trx_commit=1, sync_binlog=1

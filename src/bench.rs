@@ -1,0 +1,225 @@
+//! An experiment: load, difference, measurement.
+//!
+//! ```no_run
+//! use snaptax::prelude::*;
+//!
+//! #[rstest]
+//! #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
+//! #[file_serial(storage)]
+//! fn oltp_under_a_thick_snapshot(bench: Bench) -> snaptax::Result<()> {
+//!     let comparison = bench
+//!         .load(Oltp::sysbench_0_4().threads(16).uniform())
+//!         .with(|rig| rig.volume().thick_snapshot("snapdatalv-1").size(Size::gib(1)).create())
+//!         .measure()?;
+//!     assert_ratio_bounds!(comparison);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Nothing is built before [`Experiment::measure`], which first checks that this machine can run it at all, and
+//! removes everything again whatever happens. Settings in the environment win over what the code says.
+
+mod difference;
+mod error;
+mod measurement;
+mod progress;
+mod rig;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use difference::{Difference, State};
+pub use error::Error;
+pub use rig::{Origin, Rig, ThickSnapshot};
+
+use measurement::Measurement;
+
+use crate::result::Comparison;
+use crate::server::MysqldOptions;
+use crate::settings::{Settings, Size};
+use crate::storage::Filesystem;
+use crate::workload::Oltp;
+use rstest::fixture;
+
+/// Where an experiment begins. Costs nothing until something is measured.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Bench {}
+
+/// The fixture that gives an experiment its [`Bench`].
+#[fixture]
+pub fn bench() -> Bench {
+    Bench::default()
+}
+
+impl Bench {
+    /// Starts with the load. Without [`Experiment::with`] both sides are the same, and the ratio shows the
+    /// harness's own noise.
+    pub fn load(self, load: Oltp) -> Experiment<impl FnMut(&Rig) -> Result<(), Error>> {
+        Experiment {
+            setup: Setup::new(load),
+            difference: |_: &Rig| Ok(()),
+        }
+    }
+}
+
+/// What both sides share.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    load: Oltp,
+    window: Duration,
+    half_width: f64,
+    volume_size: Size,
+    spare: Option<Size>,
+    filesystem: Filesystem,
+    mysqld: MysqldOptions,
+}
+
+impl Setup {
+    /// A scale that fits CI: with the guest's disk of 1200 I/O operations a second, the disk is the limit.
+    fn new(load: Oltp) -> Self {
+        Self {
+            load,
+            window: Duration::from_secs(10),
+            half_width: 0.05,
+            volume_size: Size::mib(768),
+            spare: None,
+            filesystem: Filesystem::Ext4,
+            mysqld: MysqldOptions {
+                buffer_pool: Size::mib(24),
+                ..MysqldOptions::default()
+            },
+        }
+    }
+
+    fn mysqld(&self, settings: &Settings) -> MysqldOptions {
+        let mut options = self.mysqld.clone();
+        options.buffer_pool = settings.buffer_pool.unwrap_or(options.buffer_pool);
+        options.extra.extend(settings.mysqld_options.iter().cloned());
+        options
+    }
+
+    /// The load at the scale of the settings.
+    fn oltp(&self, settings: &Settings) -> Oltp {
+        let oltp = self.load.clone();
+        let rows = settings.rows.unwrap_or(oltp.row_count());
+        let threads = settings.threads.unwrap_or(oltp.thread_count());
+        oltp.rows(rows).threads(threads)
+    }
+}
+
+/// A load and a difference, to be measured.
+#[derive(Debug)]
+pub struct Experiment<F> {
+    setup: Setup,
+    difference: F,
+}
+
+impl<F, D> Experiment<F>
+where
+    F: FnMut(&Rig) -> Result<D, Error>,
+    D: Difference,
+{
+    /// What differs on the with side. Called anew before each of its windows, while the load runs.
+    pub fn with<G, E>(self, difference: G) -> Experiment<G>
+    where
+        G: FnMut(&Rig) -> Result<E, Error>,
+        E: Difference,
+    {
+        Experiment {
+            setup: self.setup,
+            difference,
+        }
+    }
+
+    /// Length of a window; 10 s unless said, or `SNAPTAX_TIME`.
+    #[must_use]
+    pub fn window(mut self, length: Duration) -> Self {
+        self.setup.window = length;
+        self
+    }
+
+    /// The half-width of the throughput interval to aim at, `(ln high - ln low) / 2`; 0.05, about 5 %, unless
+    /// said, or `SNAPTAX_HALF_WIDTH`.
+    #[must_use]
+    pub fn half_width(mut self, half_width: f64) -> Self {
+        self.setup.half_width = half_width;
+        self
+    }
+
+    /// Size of the origin; 768 MiB unless said, or `SNAPTAX_VOLUME_SIZE`.
+    #[must_use]
+    pub fn volume_size(mut self, size: Size) -> Self {
+        self.setup.volume_size = size;
+        self
+    }
+
+    /// Room in the volume group beside the origin; unless said, or `SNAPTAX_SNAPSHOT_SIZE`, enough for a thick
+    /// snapshot that holds all of it.
+    #[must_use]
+    pub fn spare(mut self, size: Size) -> Self {
+        self.setup.spare = Some(size);
+        self
+    }
+
+    /// What the server runs with.
+    #[must_use]
+    pub fn mysqld(mut self, options: MysqldOptions) -> Self {
+        self.setup.mysqld = options;
+        self
+    }
+
+    /// Builds everything, measures both sides, and removes everything.
+    ///
+    /// # Errors
+    /// When this machine cannot run experiments, a setting does not fit, something cannot be built or removed,
+    /// or a signal came. A measurement from which nothing may be concluded is no error: it says so in
+    /// [`Comparison::invalid`], and the gate turns it into `Invalid`.
+    pub fn measure(mut self) -> Result<Comparison, Error> {
+        let settings = Settings::from_env().map_err(Error::Settings)?;
+        crate::host::require(&settings)?;
+        let signals = Signals::catch()?;
+        Measurement::new(&self.setup, &settings, signals.flag()).run(&mut self.difference)
+    }
+}
+
+/// SIGINT, SIGTERM and SIGHUP as a flag, while this lives.
+#[derive(Debug)]
+struct Signals {
+    flag: std::sync::Arc<AtomicBool>,
+    ids: Vec<signal_hook::SigId>,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, Error> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = Self {
+            flag: std::sync::Arc::default(),
+            ids: Vec::new(),
+        };
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let id = signal_hook::flag::register(signal, signals.flag.clone()).map_err(Error::Signals)?;
+            signals.ids.push(id);
+        }
+        Ok(signals)
+    }
+
+    fn flag(&self) -> &AtomicBool {
+        &self.flag
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+fn check(stop: &AtomicBool) -> Result<(), Error> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Error::Interrupted),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,45 @@
+use super::Error;
+use crate::result::CowFill;
+
+/// Something that exists on the with side only: made before each of its windows, undone after it.
+///
+/// `()` is the difference that is none: both sides are the same, and the ratio shows the harness's own noise.
+pub trait Difference {
+    /// What it is, in LVM's words: `thick snapshot, 4 KiB chunks, 1 GiB COW store`.
+    fn describe(&self) -> String;
+
+    /// How it is doing; asked at the end of each window.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    fn state(&self) -> Result<State, Error>;
+
+    /// Takes it away again.
+    ///
+    /// # Errors
+    /// When it cannot be taken away, or not entirely.
+    fn undo(self) -> Result<(), Error>;
+}
+
+/// The state of a difference at the end of a window.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    /// The COW store's fill, if there is one.
+    pub cow: Option<CowFill>,
+    /// Why the window says nothing: the snapshot overflowed, say.
+    pub invalid: Option<String>,
+}
+
+impl Difference for () {
+    fn describe(&self) -> String {
+        "none".into()
+    }
+
+    fn state(&self) -> Result<State, Error> {
+        Ok(State::default())
+    }
+
+    fn undo(self) -> Result<(), Error> {
+        Ok(())
+    }
+}

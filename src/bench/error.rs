@@ -1,0 +1,77 @@
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::{host, report, server, settings, storage, workload};
+
+/// Why an experiment could not be measured.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Settings that cannot be used.
+    #[error("{}", lines(.0))]
+    Settings(Vec<settings::Error>),
+    /// This machine cannot run experiments.
+    #[error(transparent)]
+    Host(#[from] host::Error),
+    /// Storage.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// The server.
+    #[error(transparent)]
+    Server(#[from] server::Error),
+    /// The load.
+    #[error(transparent)]
+    Workload(#[from] workload::Error),
+    /// Results could not be written.
+    #[error(transparent)]
+    Report(#[from] report::json::Error),
+    /// A directory of the run.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Directory {
+        /// What was tried.
+        doing: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Signals cannot be caught, so that nothing would be undone after one.
+    #[error("cannot catch signals: {0}")]
+    Signals(io::Error),
+    /// SIGINT, SIGTERM or SIGHUP came.
+    #[error("interrupted; everything that was made has been removed")]
+    Interrupted,
+    /// The run failed, and cleaning up after it failed too.
+    #[error("{run}\nand cleaning up failed as well: {clean_up}")]
+    CleanUp {
+        /// Why the run failed.
+        run: Box<Error>,
+        /// Why cleaning up failed.
+        clean_up: Box<Error>,
+    },
+}
+
+impl Error {
+    /// The run's own error first, should cleaning up have failed as well.
+    pub(super) fn with_clean_up(self, clean_up: Result<(), Self>) -> Self {
+        match clean_up {
+            Ok(()) => self,
+            Err(clean_up) => Self::CleanUp {
+                run: Box::new(self),
+                clean_up: Box::new(clean_up),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    /// As `Display`: libtest shows the error of a test with `Debug`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn lines(errors: &[settings::Error]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,314 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::progress::{say, step};
+use super::{Difference, Error, Rig, Setup, State, check};
+use crate::compare::{self, PILOT, Plan};
+use crate::report::timings;
+use crate::result::{self, Comparison, Side, Window};
+use crate::settings::Settings;
+use crate::storage::Counters;
+use crate::workload::{self, Load, Oltp, Sample};
+
+/// Load before the first round: the buffer pool fills, and the server comes to its pace.
+const WARM_UP: Duration = Duration::from_secs(15);
+
+/// Load between the end of what a window left behind and the next one.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// From a freeze, by a snapshot or for its own sake, to the start of the window.
+const LEAD: Duration = Duration::from_millis(500);
+
+/// How often a wait looks at signals and at the load.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Time for rounds unless the settings give a budget.
+const BUDGET: Duration = Duration::from_secs(30 * 60);
+
+/// Mean latencies that a window must be long, so that what is cut at its edges does not matter.
+const LEAST_LATENCIES: f64 = 10.0;
+
+/// What the harness knows about the machine, as a JSON object of versions.
+const VERSIONS: &str = "SNAPTAX_VERSIONS";
+
+/// One experiment under way.
+pub(super) struct Measurement<'a> {
+    setup: &'a Setup,
+    settings: &'a Settings,
+    stop: &'a AtomicBool,
+    oltp: Oltp,
+    length: Duration,
+    plan: Plan,
+    seed: u64,
+    windows: Vec<Window>,
+    difference: String,
+    invalid: Option<String>,
+}
+
+impl<'a> Measurement<'a> {
+    pub(super) fn new(setup: &'a Setup, settings: &'a Settings, stop: &'a AtomicBool) -> Self {
+        Self {
+            setup,
+            settings,
+            stop,
+            oltp: setup.oltp(settings),
+            length: settings.time.unwrap_or(setup.window),
+            plan: Plan::new(settings.half_width.unwrap_or(setup.half_width), PILOT),
+            seed: settings.seed.unwrap_or_else(|| rand::random::<u32>().into()),
+            windows: Vec::new(),
+            difference: "none".into(),
+            invalid: None,
+        }
+    }
+
+    pub(super) fn run<D: Difference>(
+        mut self,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<Comparison, Error> {
+        let rig = Rig::build(self.setup, self.settings, self.stop)?;
+        let measured = self.measure(&rig, difference);
+        let removed = step("clean up", || rig.remove());
+        match (measured, removed) {
+            (Ok(comparison), Ok(())) => Ok(comparison),
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), removed) => Err(error.with_clean_up(removed)),
+        }
+    }
+
+    fn measure<D: Difference>(
+        &mut self,
+        rig: &Rig,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<Comparison, Error> {
+        let (oltp, stop, connect) = (&self.oltp, self.stop, rig.connect());
+        step("prepare", || oltp.prepare(&connect, stop, |_| ()).map_err(Error::from))?;
+        let server = rig.server().description()?;
+
+        let load = Load::start(&self.oltp, &connect, self.seed)?;
+        let measured = self.load(rig, &load, difference);
+        let stopped = load.stop();
+        match measured {
+            Err(Error::Workload(error)) if !matches!(error, workload::Error::Interrupted) => {
+                self.invalid = Some(format!("the load ended in round {}: {error}", self.round_under_way()));
+            }
+            other => other.and_then(|()| Ok(stopped?))?,
+        }
+        self.comparison(rig, server)
+    }
+
+    fn load<D: Difference>(
+        &mut self,
+        rig: &Rig,
+        load: &Load,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<(), Error> {
+        say(&format!("warm-up: {} s", WARM_UP.as_secs()));
+        self.wait(load, WARM_UP)?;
+
+        timings::mark("first_measured_transaction");
+        let began = Instant::now();
+        self.rounds(1..=self.plan.pilot(), rig, load, difference)?;
+        let wanted = self.plan.rounds(&self.windows);
+        let rounds = wanted.min(self.affordable(began.elapsed()));
+        if rounds > self.plan.pilot() && self.invalid.is_none() {
+            say(&format!(
+                "{rounds} rounds for a half-width of {:.1} %",
+                100.0 * self.plan.half_width()
+            ));
+            self.rounds(self.plan.pilot() + 1..=rounds, rig, load, difference)?;
+        }
+        timings::add("rounds", began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Whole blocks of rounds that fit the budget, at the pilot's pace.
+    fn affordable(&self, pilot: Duration) -> usize {
+        let budget = self.settings.budget.unwrap_or(BUDGET).as_secs_f64();
+        let round = pilot.as_secs_f64() / self.plan.pilot() as f64;
+        let rounds = (budget / round) as usize;
+        (rounds - rounds % 2).max(self.plan.pilot())
+    }
+
+    fn rounds<D: Difference>(
+        &mut self,
+        rounds: std::ops::RangeInclusive<usize>,
+        rig: &Rig,
+        load: &Load,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<(), Error> {
+        for round in rounds {
+            for side in compare::order(round) {
+                let window = self.window(round, side, rig, load, difference)?;
+                self.windows.push(window);
+                if self.invalid.is_some() {
+                    return Ok(());
+                }
+            }
+            say(&self.shown(round));
+        }
+        Ok(())
+    }
+
+    fn window<D: Difference>(
+        &mut self,
+        round: usize,
+        side: Side,
+        rig: &Rig,
+        load: &Load,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<Window, Error> {
+        self.wait(load, SETTLE)?;
+        if side == Side::Without {
+            rig.mounted().freeze_and_thaw()?;
+            let (sample, disk_busy_percent) = self.cut(rig, load)?;
+            return Ok(window(round, side, sample, disk_busy_percent, State::default()));
+        }
+        let difference = difference(rig)?;
+        self.difference = difference.describe();
+        let cut = self.cut(rig, load);
+        let state = difference.state();
+        let undone = difference.undo();
+        let (sample, disk_busy_percent) = cut?;
+        let state = state?;
+        undone?;
+        if let Some(why) = &state.invalid {
+            self.invalid = Some(format!("round {round}: {why}"));
+        }
+        Ok(window(round, side, sample, disk_busy_percent, state))
+    }
+
+    fn cut(&self, rig: &Rig, load: &Load) -> Result<(Sample, f64), Error> {
+        self.wait(load, LEAD)?;
+        let (began, before) = (Instant::now(), rig.group().disk()?);
+        let sample = load.window(self.length, self.stop)?;
+        let (elapsed, after) = (began.elapsed(), rig.group().disk()?);
+        Ok((sample, Counters::busy_percent(&before, &after, elapsed)))
+    }
+
+    fn wait(&self, load: &Load, length: Duration) -> Result<(), Error> {
+        let end = Instant::now() + length;
+        while Instant::now() < end {
+            check(self.stop)?;
+            load.check()?;
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn round_under_way(&self) -> usize {
+        self.windows.len() / 2 + 1
+    }
+
+    /// A finished round on one line.
+    fn shown(&self, round: usize) -> String {
+        let of = |side| {
+            let found = self
+                .windows
+                .iter()
+                .find(|window| window.round == round && window.side == side);
+            found.map_or((0.0, None), |window| {
+                (window.counts.transactions as f64 / window.seconds, window.cow)
+            })
+        };
+        let ((without, _), (with, cow)) = (of(Side::Without), of(Side::With));
+        let cow = cow.map_or(String::new(), |cow| {
+            format!(", {} chunks copied, COW store {:.1} % full", cow.chunks, cow.percent)
+        });
+        format!(
+            "round {round}: {without:.1} without, {with:.1} with transactions/s, ratio {:.3}{cow}",
+            with / without
+        )
+    }
+
+    fn comparison(&mut self, rig: &Rig, server: result::Server) -> Result<Comparison, Error> {
+        let estimates = compare::estimate(&self.windows, self.plan.pilot());
+        let cows: Vec<_> = self.windows.iter().filter_map(|window| window.cow).collect();
+        let busy = self.windows.iter().filter(|window| window.side == Side::Without);
+        Ok(Comparison {
+            // The gate knows the test's name.
+            name: String::new(),
+            profile: format!("{}-{}", self.machine(), server.series),
+            throughput: estimates.throughput,
+            mean_latency: estimates.mean_latency,
+            p95_latency: estimates.p95_latency,
+            rounds: estimates.rounds,
+            target_half_width: self.plan.half_width(),
+            cow_fill_percent: cows.iter().map(|cow| cow.percent).reduce(f64::max),
+            chunks_copied: mean(cows.iter().map(|cow| cow.chunks as f64)),
+            invalid: self.invalid.take().or_else(|| self.short_window()),
+            server,
+            load: result::Load {
+                profile: self.oltp.name().into(),
+                threads: self.oltp.thread_count(),
+                rows: self.oltp.row_count(),
+                distribution: self.oltp.distribution_name().into(),
+                window_seconds: self.length.as_secs_f64(),
+                seed: self.seed,
+            },
+            storage: result::Storage {
+                difference: self.difference.clone(),
+                volume_bytes: rig.mounted().volume().size().as_bytes(),
+                filesystem: self.setup.filesystem.to_string(),
+                // A loop device without it is refused when it is attached.
+                direct_io: Some(true),
+                disk_busy_percent: mean(busy.filter_map(|window| window.disk_busy_percent)),
+            },
+            versions: versions(rig)?,
+            windows: std::mem::take(&mut self.windows),
+        })
+    }
+
+    fn machine(&self) -> String {
+        self.settings.profile.clone().unwrap_or_else(|| {
+            let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            name.trim().to_owned()
+        })
+    }
+
+    /// The mean latency of a closed loop is threads / throughput.
+    fn short_window(&self) -> Option<String> {
+        let threads = f64::from(self.oltp.thread_count());
+        let short = self
+            .windows
+            .iter()
+            .find(|window| (window.counts.transactions as f64) < LEAST_LATENCIES * threads)?;
+        let latencies = short.counts.transactions as f64 / threads;
+        Some(format!(
+            "round {}: a window of {:.0} s is only {latencies:.1} mean latencies long, {LEAST_LATENCIES} are needed; \
+             set SNAPTAX_TIME to {:.0} or more",
+            short.round,
+            short.seconds,
+            (1.5 * short.seconds * LEAST_LATENCIES / latencies.max(0.1)).ceil()
+        ))
+    }
+}
+
+fn window(round: usize, side: Side, sample: Sample, disk_busy_percent: f64, state: State) -> Window {
+    Window {
+        round,
+        side,
+        seconds: sample.seconds,
+        counts: sample.counts,
+        latencies: sample.latencies,
+        disk_busy_percent: Some(disk_busy_percent),
+        cow: state.cow,
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn versions(rig: &Rig) -> Result<BTreeMap<String, String>, Error> {
+    let handed_over = std::env::var(VERSIONS).unwrap_or_default();
+    let mut versions: BTreeMap<String, String> = serde_json::from_str(&handed_over).unwrap_or_default();
+    let kernel = fs::read_to_string(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
+    versions.insert("kernel".into(), kernel.trim().into());
+    versions.insert("lvm".into(), rig.lvm().version()?);
+    versions.insert("snaptax".into(), env!("CARGO_PKG_VERSION").into());
+    Ok(versions)
+}
