@@ -53,7 +53,11 @@ impl Observer {
     }
 
     pub(crate) fn run(&mut self, statement: &str) {
-        self.0.query_drop(statement).unwrap();
+        self.attempt(statement).unwrap();
+    }
+
+    pub(crate) fn attempt(&mut self, statement: &str) -> Result<(), mysql::Error> {
+        self.0.query_drop(statement)
     }
 
     pub(crate) fn rows<T: FromRow>(&mut self, query: &str) -> Vec<T> {

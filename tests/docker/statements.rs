@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use snaptax::server::Server;
@@ -104,11 +105,9 @@ fn prepare_heeds_the_stop_flag() {
 fn the_server_sees_the_21_statements_in_order() {
     let rig = Rig::new();
     let server = rig.start();
-    let log = log_of(
-        &server,
-        &Oltp::sysbench_0_4().rows(10_000).uniform(),
-        Duration::from_secs(1),
-    );
+    let oltp = Oltp::sysbench_0_4().rows(10_000).uniform();
+    oltp.prepare(&connect(&server), &running(), |_| ()).unwrap();
+    let log = log_of(&server, &oltp, Duration::from_secs(1));
     let (_, entries) = log.iter().next().unwrap();
 
     let prepared: Vec<&str> = of_kind(entries, "Prepare");
@@ -150,9 +149,15 @@ fn the_server_sees_the_21_statements_in_order() {
 fn a_deadlocks_victim_is_counted_and_starts_anew_with_the_same_ids() {
     let rig = Rig::new();
     let server = rig.start();
-    // So many threads on so few rows run into one another all the time.
-    let oltp = Oltp::sysbench_0_4().rows(101).threads(16).uniform();
-    let log = log_of(&server, &oltp, Duration::from_secs(3));
+    let oltp = Oltp::sysbench_0_4().rows(101).threads(4).uniform();
+    oltp.prepare(&connect(&server), &running(), |_| ()).unwrap();
+    let done = running();
+    let (log, others_victims) = thread::scope(|scope| {
+        let adversary = scope.spawn(|| update_every_row(&server, &done));
+        let log = log_of(&server, &oltp, Duration::from_secs(3));
+        done.store(true, Ordering::Relaxed);
+        (log, adversary.join().unwrap())
+    });
     let mut victims = 0;
     for entries in log.values() {
         for pair in attempts(entries).windows(2) {
@@ -161,8 +166,12 @@ fn a_deadlocks_victim_is_counted_and_starts_anew_with_the_same_ids() {
                 continue;
             }
             victims += 1;
-            let first_ids = ids(attempt);
-            assert_eq!(first_ids, ids(next)[..first_ids.len()]);
+            // Either may have been cut short.
+            let pairs: Vec<(u64, u64)> = ids(attempt).into_iter().zip(ids(next)).collect();
+            assert!(
+                pairs.len() >= 18 && pairs.iter().all(|(old, new)| old == new),
+                "{pairs:?}"
+            );
             let content = |attempt: &[(String, String)]| attempt.get(16).map(|(_, text)| text.clone());
             if let (Some(old), Some(new)) = (content(attempt), content(next)) {
                 assert_ne!(old, new, "a new content of c");
@@ -172,11 +181,31 @@ fn a_deadlocks_victim_is_counted_and_starts_anew_with_the_same_ids() {
     assert!(victims > 5, "{victims} victims in the log");
     let metric = "SELECT count FROM information_schema.INNODB_METRICS WHERE name = 'lock_deadlocks'";
     let deadlocks: u64 = Observer::new(&server).row(metric);
+    let seen = victims + others_victims;
+    // At the load's end a victim does not start anew.
     assert!(
-        deadlocks.abs_diff(victims) <= 16,
-        "{victims} in the log, the server counted {deadlocks}"
+        seen <= deadlocks && deadlocks - seen <= 4,
+        "{seen} of the server's {deadlocks}"
     );
     server.stop().unwrap();
+}
+
+/// Runs transactions that lock the table row by row, against which others deadlock; having changed more, it is
+/// rarely the victim itself. Returns how often it was.
+fn update_every_row(server: &Server, done: &AtomicBool) -> u64 {
+    let mut connection = Observer::new(server);
+    let mut victim = 0;
+    while !done.load(Ordering::Relaxed) {
+        connection.run("BEGIN");
+        let updated = (1..=101)
+            .try_for_each(|id| connection.attempt(&format!("UPDATE sbtest.sbtest SET k = k + 1 WHERE id = {id}")));
+        match updated {
+            Ok(()) => connection.run("COMMIT"),
+            Err(mysql::Error::MySqlError(error)) if error.code == 1213 => victim += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    victim
 }
 
 type Entry = (String, String);
@@ -184,7 +213,6 @@ type Entry = (String, String);
 /// The general query log of a load's connections: kind and text of every entry, by connection.
 fn log_of(server: &Server, oltp: &Oltp, duration: Duration) -> BTreeMap<u64, Vec<Entry>> {
     let mut observer = Observer::new(server);
-    oltp.prepare(&connect(server), &running(), |_| ()).unwrap();
     observer.run("SET GLOBAL log_output = 'TABLE'");
     observer.run("SET GLOBAL general_log = ON");
     let load = Load::start(oltp, &connect(server), 1).unwrap();
