@@ -24,7 +24,8 @@ if [ -e "$mark" ]; then
     case $kind in
     *MariaDB*)
         install=$(command -v mariadb-install-db || command -v mysql_install_db)
-        "$install" --no-defaults --user=root --datadir="$data" --skip-test-db \
+        # Not --user=root: it would change owners by name, and a bare image knows no names.
+        "$install" --no-defaults --datadir="$data" --force --skip-test-db \
             --auth-root-authentication-method=normal
         ;;
     *) "$server" --no-defaults --user=root --datadir="$data" --initialize-insecure ;;
