@@ -8,10 +8,11 @@
 //! Docker is found as testcontainers finds it: `DOCKER_HOST`, or the default socket.
 //!
 //! ```no_run
+//! use std::sync::atomic::AtomicBool;
 //! use snaptax::server::{Server, ServerOptions};
 //!
 //! let options = ServerOptions::new("mysql:8.4", "/mnt/origin/data", "/run/snaptax");
-//! let server = Server::start(options)?;
+//! let server = Server::start(options, &AtomicBool::new(false))?;
 //! println!("{} at {}", server.description()?.version, server.socket().display());
 //! server.stop()?;
 //! # Ok::<(), snaptax::server::Error>(())
@@ -26,6 +27,7 @@ mod options;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,15 +71,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server, and waits until it answers.
+    /// Starts a server, and waits until it answers or `stop` is set.
     ///
     /// The image is pulled when it is not there. A data directory that holds a server's data is used as it
     /// is; one whose initialisation was cut short is initialised anew.
     ///
     /// # Errors
     /// When a directory or the socket's path will not do, Docker cannot be reached, the image is not to be
-    /// had, or the server ends or does not answer within [`START_DEADLINE`].
-    pub fn start(options: ServerOptions) -> Result<Self, Error> {
+    /// had, the server ends or does not answer within [`START_DEADLINE`], or `stop` is set.
+    pub fn start(options: ServerOptions, stop: &AtomicBool) -> Result<Self, Error> {
         let socket = socket_path(&options.socket_directory)?;
         for directory in [&options.data_directory, &options.socket_directory] {
             fs::create_dir_all(directory).map_err(|source| Error::Directory {
@@ -88,7 +90,7 @@ impl Server {
         let container = image::request(&options)
             .start()
             .map_err(|error| Error::starting(&options.image, error))?;
-        let connection = wait_until_ready(&container, &socket, &options.data_directory)?;
+        let connection = wait_until_ready(&container, &socket, &options.data_directory, stop)?;
         Ok(Self {
             connection: Mutex::new(connection),
             container,
@@ -220,7 +222,12 @@ fn socket_path(directory: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Waits for two answers in a row, from a container that still runs after them.
-fn wait_until_ready(container: &Container<Mysqld>, socket: &Path, data: &Path) -> Result<Conn, Error> {
+fn wait_until_ready(
+    container: &Container<Mysqld>,
+    socket: &Path,
+    data: &Path,
+    stop: &AtomicBool,
+) -> Result<Conn, Error> {
     let end = Instant::now() + START_DEADLINE;
     loop {
         let answer = first_answers(socket);
@@ -240,6 +247,7 @@ fn wait_until_ready(container: &Container<Mysqld>, socket: &Path, data: &Path) -
                     log: log_tail(container),
                 });
             }
+            Err(_) if stop.load(Ordering::Relaxed) => return Err(Error::Interrupted),
             Err(_) => thread::sleep(POLL),
         }
     }

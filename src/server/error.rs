@@ -65,6 +65,9 @@ pub enum Error {
         /// The last lines of its log.
         log: String,
     },
+    /// The stop flag was set.
+    #[error("interrupted")]
+    Interrupted,
     /// The server ended, but not in order.
     #[error("the server ended with status {code}{}; its log ends:\n{log}", killed(*code))]
     Exited {

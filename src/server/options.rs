@@ -40,7 +40,7 @@ impl ServerOptions {
 ///
 /// Production durability: the binary log on (it grows in the data directory), `sync_binlog=1` and
 /// `innodb_flush_log_at_trx_commit=1`. `innodb_flush_method=O_DIRECT`, so that pages are not cached twice;
-/// `performance_schema=OFF`, which leaves a small machine 200 MiB; no X protocol; and no dump of the buffer
+/// `performance_schema=OFF`, which spares a small machine its memory; no X protocol; and no dump of the buffer
 /// pool, so that a server starts with a cold one every time. `extra` has the last word on all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MysqldOptions {

@@ -28,12 +28,19 @@ pub enum Error {
         message: String,
     },
     /// The table does not hold the rows that it should.
-    #[error("table sbtest has {found} rows where {expected} were inserted")]
+    #[error(
+        "table sbtest has {found} rows, ids {} to {}, where {expected} were inserted, ids 1 to {expected}",
+        first.unwrap_or(0), last.unwrap_or(0)
+    )]
     Rows {
         /// Rows inserted.
         expected: u64,
-        /// What is there instead.
-        found: String,
+        /// Rows there.
+        found: u64,
+        /// The smallest id, when there is one.
+        first: Option<u64>,
+        /// The largest id, when there is one.
+        last: Option<u64>,
     },
     /// A load thread's statement failed, which ends the load: everything but a deadlock does.
     #[error("load thread {thread}: `{statement}`: {message}")]

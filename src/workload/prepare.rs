@@ -66,17 +66,16 @@ fn verify(connection: &mut Conn, expected: u64) -> Result<(), Error> {
     let query = "SELECT COUNT(*), MIN(id), MAX(id) FROM sbtest";
     let found: Option<(u64, Option<u64>, Option<u64>)> =
         connection.query_first(query).map_err(|error| refused(query, &error))?;
-    match found {
-        Some((count, Some(1), Some(last))) if count == expected && last == expected => Ok(()),
-        Some((count, first, last)) => Err(Error::Rows {
-            expected,
-            found: format!("{count}, with ids from {first:?} to {last:?}"),
-        }),
-        None => Err(Error::Rows {
-            expected,
-            found: "no answer".into(),
-        }),
+    let (count, first, last) = found.unwrap_or_default();
+    if (count, first, last) == (expected, Some(1), Some(expected)) {
+        return Ok(());
     }
+    Err(Error::Rows {
+        expected,
+        found: count,
+        first,
+        last,
+    })
 }
 
 fn run(connection: &mut Conn, statement: &str) -> Result<(), Error> {

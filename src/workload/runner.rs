@@ -22,7 +22,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(120);
 pub struct Sample {
     /// The window's length in seconds, as measured.
     pub seconds: f64,
-    /// Statements completed, and transactions ended, in it.
+    /// Statements completed, and transactions ended, in it. The statement at which a deadlock's victim was chosen
+    /// is not among them; those before it are.
     pub counts: Counts,
     /// Latencies of the transactions that ended in it, in microseconds, retries after a deadlock included.
     pub latencies: Histogram<u64>,

@@ -69,7 +69,8 @@ fn add(counts: &mut Counts, class: Class) {
 pub(super) struct Worker {
     thread: u32,
     connection: Conn,
-    prepared: [mysql::Statement; PREPARED.len()],
+    /// As in [`PREPARED`].
+    prepared: Vec<mysql::Statement>,
     generator: Generator,
     content: String,
 }
@@ -84,12 +85,11 @@ impl Worker {
     /// Connects and prepares; nothing of the load has been sent then.
     pub(super) fn new(oltp: &Oltp, connect: &Connect, seed: u64, thread: u32) -> Result<Self, Error> {
         let mut connection = connect.open()?;
-        let prepared = PREPARED.map(|statement| (statement.sql, connection.prep(statement.sql)));
-        let mut statements = Vec::with_capacity(prepared.len());
-        for (sql, result) in prepared {
-            statements.push(result.map_err(|error| Error::statement(thread, sql, &error))?);
-        }
-        let prepared = statements.try_into().map_err(|_| Error::Ended)?;
+        let prepared = PREPARED.iter().map(|statement| {
+            let prepared = connection.prep(statement.sql);
+            prepared.map_err(|error| Error::statement(thread, statement.sql, &error))
+        });
+        let prepared = prepared.collect::<Result<_, _>>()?;
         Ok(Self {
             thread,
             connection,

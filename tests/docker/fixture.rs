@@ -35,7 +35,7 @@ impl Rig {
     }
 
     pub(crate) fn start(&self) -> Server {
-        Server::start(self.options()).unwrap()
+        Server::start(self.options(), &running()).unwrap()
     }
 }
 

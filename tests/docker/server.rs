@@ -1,12 +1,13 @@
 use std::env;
 use std::fs;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use snaptax::command::Command;
 use snaptax::server::{Error, Server};
 use snaptax::settings::Size;
 
-use crate::fixture::{Observer, Rig};
+use crate::fixture::{Observer, Rig, running};
 
 #[test]
 #[ignore = "needs Docker"]
@@ -37,7 +38,7 @@ fn the_description_tells_what_took_effect() {
     options.mysqld.buffer_pool = Size::mib(24);
     options.mysqld.extra = vec!["innodb_io_capacity=300".into(), "sync_binlog=7".into()];
     let image = options.image.clone();
-    let server = Server::start(options).unwrap();
+    let server = Server::start(options, &running()).unwrap();
     let description = server.description().unwrap();
     let expected = [
         ("innodb_buffer_pool_size", "25165824"),
@@ -99,7 +100,7 @@ fn a_directory_that_holds_something_else_is_left_alone() {
     fs::create_dir_all(rig.data_directory()).unwrap();
     let letter = rig.data_directory().join("letter");
     fs::write(&letter, "dear reader").unwrap();
-    let error = Server::start(rig.options()).err().unwrap();
+    let error = Server::start(rig.options(), &running()).err().unwrap();
     assert!(matches!(error, Error::NotStarted { .. }), "{error}");
     assert_eq!(fs::read_to_string(letter).unwrap(), "dear reader");
 }
@@ -111,7 +112,7 @@ fn a_server_that_refuses_its_options_ends_the_wait_with_its_log() {
     let mut options = rig.options();
     options.mysqld.extra = vec!["innodb_no_such_option=1".into()];
     let started = Instant::now();
-    let error = Server::start(options).err().unwrap().to_string();
+    let error = Server::start(options, &running()).err().unwrap().to_string();
     assert!(
         error.contains("innodb_no_such_option") && error.contains("MiB free"),
         "{error}"
@@ -121,11 +122,25 @@ fn a_server_that_refuses_its_options_ends_the_wait_with_its_log() {
 
 #[test]
 #[ignore = "needs Docker"]
+fn the_stop_flag_ends_the_wait_and_leaves_no_container() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    let run = rig.data_directory().display().to_string();
+    options.labels.insert("org.snaptax.run".into(), run.clone());
+    let error = Server::start(options, &AtomicBool::new(true)).err().unwrap();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    let filter = format!("label=org.snaptax.run={run}");
+    let left = Command::new("docker").args(["ps", "--all", "--quiet", "--filter", &filter]);
+    assert_eq!(left.run().unwrap().stdout, "");
+}
+
+#[test]
+#[ignore = "needs Docker"]
 fn an_image_that_does_not_exist_is_named_with_the_setting() {
     let rig = Rig::new();
     let mut options = rig.options();
     options.image = "localhost:1/no-such/image:0.1".into();
-    let error = Server::start(options).err().unwrap();
+    let error = Server::start(options, &running()).err().unwrap();
     assert!(matches!(error, Error::Image { .. }), "{error}");
     let message = error.to_string();
     assert!(message.contains("localhost:1/no-such/image:0.1"), "{message}");
@@ -153,7 +168,10 @@ fn a_killed_server_does_not_count_as_stopped_in_order() {
 fn docker_that_cannot_be_reached_is_said_with_a_hint() {
     const NOWHERE: &str = "unix:///nowhere/docker.sock";
     if env::var("DOCKER_HOST").as_deref() == Ok(NOWHERE) {
-        let error = Server::start(Rig::new().options()).err().unwrap().to_string();
+        let error = Server::start(Rig::new().options(), &running())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("DOCKER_HOST") && error.contains("start dockerd"),
             "{error}"

@@ -84,6 +84,25 @@ fn prepare_makes_the_table_of_sysbench_0_4() {
 
 #[test]
 #[ignore = "needs Docker"]
+fn prepare_refuses_a_table_whose_ids_have_gaps() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    options.mysqld.extra = vec!["auto_increment_increment=2".into()];
+    let server = Server::start(options, &running()).unwrap();
+    let result = Oltp::sysbench_0_4()
+        .rows(1000)
+        .prepare(&connect(&server), &running(), |_| ());
+    let error = result.unwrap_err();
+    let expected = (1000, Some(1), Some(1999));
+    assert!(
+        matches!(error, Error::Rows { found, first, last, .. } if (found, first, last) == expected),
+        "{error}"
+    );
+    server.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
 fn prepare_heeds_the_stop_flag() {
     let rig = Rig::new();
     let server = rig.start();
@@ -182,11 +201,12 @@ fn a_deadlocks_victim_is_counted_and_starts_anew_with_the_same_ids() {
     let metric = "SELECT count FROM information_schema.INNODB_METRICS WHERE name = 'lock_deadlocks'";
     let deadlocks: u64 = Observer::new(&server).row(metric);
     let seen = victims + others_victims;
-    // At the load's end a victim does not start anew.
-    assert!(
-        seen <= deadlocks && deadlocks - seen <= 4,
-        "{seen} of the server's {deadlocks}"
-    );
+    // At the load's end a victim does not start anew. MariaDB from 11.6 on has a second reason to start anew,
+    // error 1020, which is no deadlock to it.
+    assert!(deadlocks <= seen + 4, "{seen} of the server's {deadlocks}");
+    if server.description().unwrap().series.starts_with("mysql") {
+        assert!(seen <= deadlocks, "{seen}, but the server counted {deadlocks}");
+    }
     server.stop().unwrap();
 }
 
