@@ -1,2 +1,47 @@
-//! Gives experiments a machine.
-fn main() {}
+//! Gives experiments a machine: builds images once, boots a throw-away guest, and runs the test binary in it.
+
+mod cache;
+mod cargo;
+mod cli;
+mod exit;
+mod experiments;
+mod guest;
+mod image;
+mod interrupt;
+mod libc;
+mod plan;
+mod progress;
+mod requirements;
+mod run_directory;
+mod runner;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Exit;
+use interrupt::Interrupt;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let interrupt = match Interrupt::catch() {
+        Ok(interrupt) => interrupt,
+        Err(error) => return failed(&format!("cannot catch signals: {error}"), Exit::Environment),
+    };
+    match cli.command {
+        Some(Command::Guest { binary, args }) => match runner::run(&binary, &args, &interrupt) {
+            Ok(code) => u8::try_from(code).unwrap_or(u8::MAX).into(),
+            Err(error) => failed(&error.to_string(), Exit::Environment),
+        },
+        None => match experiments::run(&cli.run, &interrupt) {
+            Ok(exit) => exit.into(),
+            Err(error) => failed(&error.to_string(), error.exit()),
+        },
+    }
+}
+
+fn failed(message: &str, exit: Exit) -> ExitCode {
+    eprintln!("error: {message}");
+    exit.into()
+}

@@ -1,4 +1,5 @@
 //! What needs root and device-mapper; `cargo experiments` provides them.
 
+mod guest;
 mod oltp;
 mod storage;

@@ -1,0 +1,206 @@
+//! Calls of cargo.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use snaptax::command::{self, Command};
+
+use crate::cli::Run;
+use crate::interrupt::{Interrupt, bound};
+use crate::plan::PLAN;
+
+/// A build of everything on a slow machine.
+const BUILD_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// The subcommand of this program that is the runner.
+const RUNNER: &str = "__guest";
+
+/// Why cargo did not do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// It failed.
+    #[error(transparent)]
+    Command(#[from] command::Error),
+    /// The experiments do not compile.
+    #[error("the experiments do not build:\n{0}")]
+    Build(String),
+    /// It gave something unexpected.
+    #[error("cargo's answer is not understood: {0}")]
+    Answer(String),
+    /// A process could not be started or waited for.
+    #[error("cannot run cargo: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// The workspace in the current directory.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Workspace {
+    /// Its root.
+    #[serde(rename = "workspace_root")]
+    pub(crate) root: PathBuf,
+    /// Where builds go.
+    #[serde(rename = "target_directory")]
+    pub(crate) target: PathBuf,
+}
+
+fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Finds the workspace.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn workspace() -> Result<Workspace, Error> {
+    let output = Command::new(cargo())
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .run()?;
+    serde_json::from_str(&output.stdout).map_err(|error| Error::Answer(error.to_string()))
+}
+
+/// Builds the experiments and returns the test binary.
+///
+/// # Errors
+/// When they do not build.
+pub(crate) fn build(run: &Run) -> Result<PathBuf, Error> {
+    let output = bound(&cargo().to_string_lossy())
+        .args(test_args(run))
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .deadline(BUILD_DEADLINE)
+        .output()?;
+    if !output.status.success() {
+        return Err(Error::Build(output.stderr.trim_end().to_owned()));
+    }
+    executable(&output.stdout, &run.test)
+        .ok_or_else(|| Error::Answer(format!("it names no test binary for the target {}", run.test)))
+}
+
+fn test_args(run: &Run) -> Vec<String> {
+    let mut args: Vec<String> = ["test", "--profile", "experiments", "--test", &run.test]
+        .map(str::to_owned)
+        .into();
+    if let Some(package) = &run.package {
+        args.extend(["--package".to_owned(), package.clone()]);
+    }
+    args
+}
+
+fn executable(messages: &str, test: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == test && message["profile"]["test"] == true)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+/// Arguments that select tests, and how they run. Experiments are ignored tests, and run one at a time: two would
+/// disturb each other's measurements.
+pub(crate) fn libtest_args(run: &Run) -> Vec<String> {
+    let given = |names: &[&str]| {
+        run.libtest.iter().any(|arg| {
+            names
+                .iter()
+                .any(|name| arg == name || arg.starts_with(&format!("{name}=")))
+        })
+    };
+    let mut args = Vec::new();
+    if !given(&["--ignored", "--include-ignored"]) {
+        args.push("--ignored".to_owned());
+    }
+    if !given(&["--test-threads"]) {
+        args.push("--test-threads=1".to_owned());
+    }
+    args.extend(run.libtest.iter().chain(&run.filters).cloned());
+    args
+}
+
+/// Names of the tests that these arguments select.
+///
+/// # Errors
+/// When the test binary does not list them.
+pub(crate) fn list(binary: &Path, args: &[String]) -> Result<Vec<String>, Error> {
+    let output = Command::new(binary)
+        .args(args)
+        .args(["--list", "--format=terse"])
+        .run()?;
+    Ok(output
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Runs `cargo test` with this program as the runner; what it prints goes to this process's output.
+///
+/// # Errors
+/// When cargo cannot be started.
+pub(crate) fn test(run: &Run, args: &[String], plan: &Path, interrupt: &Interrupt) -> Result<ExitStatus, Error> {
+    let program = std::env::current_exe()?;
+    let directory = program.parent().unwrap_or(Path::new("/"));
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // Cargo splits the runner at blanks, so a path is found by PATH instead of written out.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path)))
+        .map_err(io::Error::other)?;
+    let mut child = process::Command::new("setpriv")
+        .args(["--pdeathsig", "TERM", "--"])
+        .arg(cargo())
+        .args(test_args(run))
+        .args(["--quiet", "--"])
+        .args(args)
+        .env("PATH", path)
+        .env(
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+            format!("setpriv --pdeathsig TERM -- {name} {RUNNER}"),
+        )
+        .env(PLAN, plan)
+        .stdin(Stdio::null())
+        .spawn()?;
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if interrupt.is_set() && !told {
+            told = true;
+            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        thread::sleep(Duration::from_millis(30));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[rstest]
+    #[case(&["thick"], &["--ignored", "--test-threads=1", "thick"])]
+    #[case(&["--", "--exact", "--include-ignored"], &["--test-threads=1", "--exact", "--include-ignored"])]
+    #[case(&["--", "--test-threads=2"], &["--ignored", "--test-threads=2"])]
+    fn ignored_tests_run_one_at_a_time_unless_told_otherwise(#[case] words: &[&str], #[case] expected: &[&str]) {
+        let cli = Cli::try_parse_from(["x"].iter().chain(words)).unwrap();
+        assert_eq!(libtest_args(&cli.run), expected);
+    }
+
+    #[test]
+    fn the_test_binary_is_found_among_cargos_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"snaptax"},"profile":{"test":false},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"experiments"},"profile":{"test":true},"executable":"/t/experiments-1"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages, "experiments"), Some("/t/experiments-1".into()));
+        assert_eq!(executable(messages, "docker"), None);
+    }
+}

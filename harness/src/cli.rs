@@ -1,0 +1,162 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use snaptax::settings::Size;
+
+use crate::guest::qemu::Accelerator;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo experiments                          run every experiment
+  cargo experiments thick                    run those with \"thick\" in their name
+  cargo experiments --list                   list them, without a guest
+  cargo experiments --iops 400 thick         on a slower disk
+  SNAPTAX_IMAGE=mysql:5.7 cargo experiments  with another server
+  cargo experiments thick -- --exact         with arguments for the test binary
+
+Results are written to target/snaptax/latest: results.json, timings.json, console.log.
+
+Exit codes: 0 all within their bounds (or better), 1 worse, 2 usage, 3 inconclusive, 4 invalid,
+5 the experiments could not be built or run. Of several verdicts the first of 1, 4, 3 counts.
+
+Settings of the experiments themselves (SNAPTAX_ROWS, SNAPTAX_TIME, ...) are read from the environment.";
+
+/// Runs snaptax's experiments in a throw-away virtual machine.
+#[derive(Debug, Parser)]
+#[command(name = "cargo experiments", bin_name = "cargo experiments", version, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+/// What else than running experiments can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a test binary in a guest; cargo starts this.
+    #[command(name = "__guest", hide = true)]
+    Guest {
+        /// The test binary.
+        binary: PathBuf,
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+/// How experiments are run.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Run only experiments whose name contains one of these
+    #[arg(value_name = "FILTER")]
+    pub(crate) filters: Vec<String>,
+
+    /// List the experiments that match, and run none
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Memory of the guest, 1g or more
+    #[arg(long, value_name = "SIZE", env = "SNAPTAX_MEMORY", default_value = "2560m", value_parser = memory)]
+    pub(crate) memory: Size,
+
+    /// Requests per second that the measured disk serves, reads and writes together
+    #[arg(long, value_name = "N", env = "SNAPTAX_IOPS", default_value = "1200", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) iops: u32,
+
+    /// Size of the measured disk, 256m or more
+    #[arg(long, value_name = "SIZE", env = "SNAPTAX_DISK", default_value = "3g", value_parser = disk)]
+    pub(crate) disk: Size,
+
+    /// Directory that keeps images [default: $XDG_CACHE_HOME/snaptax or ~/.cache/snaptax]
+    #[arg(long, value_name = "DIR", env = "SNAPTAX_CACHE")]
+    pub(crate) cache: Option<PathBuf>,
+
+    /// How the guest's processors run
+    #[arg(long, env = "SNAPTAX_ACCEL", default_value = "tcg")]
+    pub(crate) accel: Accelerator,
+
+    /// Time that all experiments together may take, in minutes
+    #[arg(long, value_name = "MINUTES", env = "SNAPTAX_TIMEOUT", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=10080))]
+    pub(crate) timeout: u64,
+
+    /// Package whose experiments are run
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) package: Option<String>,
+
+    /// Test target that holds the experiments
+    #[arg(long, value_name = "NAME", default_value = "experiments", hide = true)]
+    pub(crate) test: String,
+
+    /// Arguments for the test binary
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) libtest: Vec<String>,
+}
+
+fn at_least(minimum: Size, text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    if size < minimum {
+        return Err(format!("use {minimum} or more"));
+    }
+    Ok(size)
+}
+
+fn memory(text: &str) -> Result<Size, String> {
+    at_least(Size::gib(1), text)
+}
+
+fn disk(text: &str) -> Result<Size, String> {
+    at_least(Size::mib(256), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case(&["thick", "thin", "--iops", "400", "--", "--exact"], &["thick", "thin"], &["--exact"])]
+    #[case(&["--", "--nocapture"], &[], &["--nocapture"])]
+    #[case(&["guest"], &["guest"], &[])]
+    fn what_is_no_option_is_a_filter(#[case] words: &[&str], #[case] filters: &[&str], #[case] libtest: &[&str]) {
+        let cli = Cli::try_parse_from(["cargo experiments"].iter().chain(words)).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(
+            (cli.run.filters, cli.run.libtest),
+            (
+                filters.iter().map(|f| f.to_string()).collect(),
+                libtest.iter().map(|f| f.to_string()).collect()
+            )
+        );
+    }
+
+    #[test]
+    fn the_runner_passes_every_argument_on() {
+        let cli = Cli::try_parse_from(["x", "__guest", "/t/experiments-1", "--ignored", "--", "-x"]).unwrap();
+        let Some(Command::Guest { args, .. }) = cli.command else {
+            panic!("no runner");
+        };
+        assert_eq!(args, ["--ignored", "--", "-x"]);
+    }
+
+    #[rstest]
+    #[case("--memory", "64m", "use 1 GiB or more")]
+    #[case("--disk", "big", "such as 512m")]
+    #[case("--iops", "0", "0 is not in 1..")]
+    fn a_value_that_does_not_fit_is_refused(#[case] option: &str, #[case] value: &str, #[case] hint: &str) {
+        let error = Cli::try_parse_from(["x", option, value]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains(hint), "{error}");
+    }
+}

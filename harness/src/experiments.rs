@@ -1,0 +1,290 @@
+//! `cargo experiments`: from the command line to an exit code.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use snaptax::command::Command;
+use snaptax::result::Record;
+
+use crate::cache::{self, Cache};
+use crate::cargo::{self, Workspace};
+use crate::cli::Run;
+use crate::exit::Exit;
+use crate::guest::qemu::Machine;
+use crate::image::initramfs::Kernel;
+use crate::image::root::Root;
+use crate::image::server::{Server, Workshop};
+use crate::image::{self, disk, initramfs, root, server};
+use crate::interrupt::{self, Interrupt};
+use crate::plan::{self, Outcome, Plan};
+use crate::progress::Progress;
+use crate::{guest, requirements, run_directory};
+
+/// More processors than this do not make an emulated guest quicker.
+const MOST_PROCESSORS: usize = 4;
+
+/// Why experiments were not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The host lacks something.
+    #[error(transparent)]
+    Requirements(#[from] requirements::Error),
+    /// cargo failed.
+    #[error(transparent)]
+    Cargo(#[from] cargo::Error),
+    /// The cache failed.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
+    /// An image could not be built.
+    #[error(transparent)]
+    Image(#[from] image::Error),
+    /// No experiment matches.
+    #[error("no experiment matches {}\n  hint: `cargo experiments --list` names them all", filters.join(" "))]
+    NoMatch {
+        /// The filters, or other arguments.
+        filters: Vec<String>,
+    },
+    /// Reading or writing failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The exit code for it.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::NoMatch { .. } => Exit::Usage,
+            Self::Requirements(requirements::Error::Supervise(interrupt::Error::Interrupted))
+            | Self::Image(
+                image::Error::Supervise(interrupt::Error::Interrupted)
+                | image::Error::Debootstrap {
+                    source: interrupt::Error::Interrupted,
+                    ..
+                }
+                | image::Error::Guest(guest::Error::Interrupted),
+            ) => Exit::Interrupted,
+            _ => Exit::Environment,
+        }
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
+}
+
+/// Runs experiments and sums up.
+///
+/// # Errors
+/// When they could not be run at all.
+pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
+    let started = SystemTime::now();
+    let progress = Progress::new();
+    let args = cargo::libtest_args(run);
+    if run.list {
+        let binary = build(run, &progress)?;
+        selected(&binary, &args, run)?
+            .iter()
+            .for_each(|name| println!("{name}"));
+        return Ok(Exit::Within);
+    }
+    requirements::ensure(&progress, interrupt)?;
+    let workspace = cargo::workspace()?;
+    let base = workspace.target.join("snaptax");
+    let directory = run_directory::create(&base).map_err(io_error("create a run's directory in", &base))?;
+
+    let (binary, images) = thread::scope(|scope| {
+        let building = scope.spawn(|| {
+            let binary = build(run, &progress)?;
+            selected(&binary, &args, run)?;
+            Ok::<_, Error>(binary)
+        });
+        let images = images(run, &directory, &progress, interrupt);
+        let built = building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (built, images)
+    });
+    binary?;
+    let plan = images?.plan(run, &workspace, &directory, started);
+    let file = plan::plan_file(&directory);
+    plan::write(&file, &plan).map_err(io_error("write", &file))?;
+
+    let status = cargo::test(run, &args, &file, interrupt)?;
+    let outcome: Outcome = plan::read(&plan::outcome_file(&directory)).unwrap_or_default();
+    write_timings(&directory, started, &progress, &outcome)?;
+    if interrupt.is_set() || outcome.interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    let records = records(&directory)?;
+    show(&records, &directory);
+    Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
+}
+
+fn build(run: &Run, progress: &Progress) -> Result<PathBuf, Error> {
+    let step = progress.step("build");
+    let binary = cargo::build(run)?;
+    step.done();
+    Ok(binary)
+}
+
+fn selected(binary: &Path, args: &[String], run: &Run) -> Result<Vec<String>, Error> {
+    let names = cargo::list(binary, args)?;
+    if names.is_empty() {
+        return Err(Error::NoMatch {
+            filters: run.filters.iter().chain(&run.libtest).cloned().collect(),
+        });
+    }
+    Ok(names)
+}
+
+/// Everything a guest is made of.
+struct Images {
+    cache: Cache,
+    machine: Machine,
+    root: Root,
+    kernel: Kernel,
+    server: Server,
+    measured: PathBuf,
+}
+
+fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Images, Error> {
+    let place = match &run.cache {
+        Some(place) => place.clone(),
+        None => Cache::default_directory()?,
+    };
+    let cache = Cache::open(&place)?;
+    let machine = Machine {
+        accelerator: run.accel,
+        processors: thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(MOST_PROCESSORS),
+        memory_mib: run.memory.as_bytes() >> 20,
+    };
+    let asked = std::env::var("SNAPTAX_IMAGE")
+        .ok()
+        .filter(|image| !image.trim().is_empty());
+
+    let root = step(progress, "guest image", root::is_cached(&cache), || {
+        root::ensure(&cache, interrupt)
+    })?;
+    let kernel = initramfs::ensure(&cache, &root)?;
+    let cached = server::cached(asked.as_deref(), &cache).is_some();
+    let server = step(progress, "server image", cached, || {
+        let workshop = Workshop {
+            cache: &cache,
+            interrupt,
+            progress,
+            machine,
+            kernel: &kernel,
+            root: &root,
+            console: &directory.join("server-console.log"),
+        };
+        server::ensure(asked.as_deref(), &workshop)
+    })?;
+    let measured = step(progress, "measured disk", disk::is_cached(&cache, run.disk), || {
+        disk::measured(&cache, run.disk)
+    })?;
+    Ok(Images {
+        cache,
+        machine,
+        root,
+        kernel,
+        server,
+        measured,
+    })
+}
+
+fn step<T>(
+    progress: &Progress,
+    name: &str,
+    cached: bool,
+    work: impl FnOnce() -> Result<T, image::Error>,
+) -> Result<T, Error> {
+    let step = progress.step(name);
+    let done = work()?;
+    if cached {
+        step.done_with("cached");
+    } else {
+        step.done();
+    }
+    Ok(done)
+}
+
+impl Images {
+    fn plan(self, run: &Run, workspace: &Workspace, directory: &Path, started: SystemTime) -> Plan {
+        let mut versions = BTreeMap::new();
+        if let Some(version) = qemu_version() {
+            versions.insert("qemu".to_owned(), version);
+        }
+        Plan {
+            cache: self.cache.directory().to_owned(),
+            run: directory.to_owned(),
+            workspace: workspace.root.clone(),
+            machine: self.machine,
+            iops: run.iops,
+            timeout: run.timeout,
+            vmlinuz: self.kernel.vmlinuz,
+            initramfs: self.kernel.initramfs,
+            root: self.root.squashfs(),
+            libc: self.root.manifest.libc,
+            docker: self.server.disk,
+            image: self.server.manifest.image,
+            measured: self.measured,
+            started: started
+                .duration_since(UNIX_EPOCH)
+                .map_or(0.0, |time| time.as_secs_f64()),
+            versions,
+        }
+    }
+}
+
+/// `10.0.2` from `QEMU emulator version 10.0.2 (Debian ...)`.
+fn qemu_version() -> Option<String> {
+    let output = Command::new("qemu-system-x86_64").arg("--version").run().ok()?;
+    output.stdout.split_whitespace().nth(3).map(str::to_owned)
+}
+
+fn records(directory: &Path) -> Result<Vec<Record>, Error> {
+    let path = directory.join("results.json");
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    plan::read(&path).map_err(io_error("read", &path))
+}
+
+/// Writes seconds by step: the host's, the guest's, and those that experiments wrote.
+fn write_timings(directory: &Path, started: SystemTime, progress: &Progress, outcome: &Outcome) -> Result<(), Error> {
+    let path = directory.join("timings.json");
+    let mut timings: BTreeMap<String, f64> = plan::read(&path).unwrap_or_default();
+    timings.extend(progress.timings().into_iter().chain(outcome.timings.iter().cloned()));
+    timings.insert("total".to_owned(), started.elapsed().unwrap_or_default().as_secs_f64());
+    for seconds in timings.values_mut() {
+        *seconds = (*seconds * 1000.0).round() / 1000.0;
+    }
+    plan::write(&path, &timings).map_err(io_error("write", &path))
+}
+
+fn show(records: &[Record], directory: &Path) {
+    for record in records {
+        let ratio = record
+            .comparison
+            .throughput
+            .map(|figure| format!("{:.3}", figure.ratio));
+        println!(
+            "{}  {:?}  {}",
+            record.comparison.name,
+            record.verdict,
+            ratio.as_deref().unwrap_or("-")
+        );
+    }
+    eprintln!("   results in {}", directory.display());
+}

@@ -1,0 +1,294 @@
+//! QEMU's command line, and QEMU as a child that never outlives its guard.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::image::initramfs::Kernel;
+
+/// How the guest's processors run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Accelerator {
+    /// Emulated.
+    Tcg,
+    /// On the host's, through /dev/kvm.
+    Kvm,
+}
+
+impl fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcg => "tcg",
+            Self::Kvm => "kvm",
+        })
+    }
+}
+
+/// The virtual machine.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// How its processors run.
+    pub(crate) accelerator: Accelerator,
+    /// How many there are.
+    pub(crate) processors: usize,
+    /// Memory in MiB.
+    pub(crate) memory_mib: u64,
+}
+
+/// A disk of the guest, which finds it by its serial.
+#[derive(Debug, Clone)]
+pub(crate) struct Drive {
+    /// `root`, `docker`, `job`, `measured`, `import`.
+    pub(crate) serial: &'static str,
+    /// The image.
+    pub(crate) path: PathBuf,
+    /// How the image is written.
+    pub(crate) format: Format,
+    /// Whether the guest may not write to it.
+    pub(crate) read_only: bool,
+    /// Requests per second, of any size, reads and writes together.
+    pub(crate) iops: Option<u32>,
+}
+
+/// Formats of disk images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// As it is.
+    Raw,
+    /// QEMU's own.
+    Qcow2,
+}
+
+impl Drive {
+    /// A disk that is only read.
+    pub(crate) fn read_only(serial: &'static str, path: impl Into<PathBuf>) -> Self {
+        Self {
+            serial,
+            path: path.into(),
+            format: Format::Raw,
+            read_only: true,
+            iops: None,
+        }
+    }
+
+    fn args(&self) -> [OsString; 4] {
+        let format = match self.format {
+            Format::Raw => "raw",
+            Format::Qcow2 => "qcow2",
+        };
+        let mut drive = OsString::from(format!("if=none,id={},format={format},cache=unsafe", self.serial));
+        if self.read_only {
+            drive.push(",readonly=on");
+        }
+        if let Some(iops) = self.iops {
+            drive.push(format!(",throttling.iops-total={iops}"));
+        }
+        drive.push(",file=");
+        drive.push(escaped(&self.path));
+        let device = format!("virtio-blk-pci,drive={0},serial={0}", self.serial);
+        ["-drive".into(), drive, "-device".into(), device.into()]
+    }
+}
+
+/// A file that the guest writes to through a virtio-serial port of this name.
+#[derive(Debug, Clone)]
+pub(crate) struct Port {
+    /// The port's name.
+    pub(crate) name: &'static str,
+    /// The file.
+    pub(crate) path: PathBuf,
+}
+
+/// One boot's command line.
+#[derive(Debug)]
+pub(crate) struct CommandLine {
+    args: Vec<OsString>,
+}
+
+impl CommandLine {
+    /// Puts a command line together.
+    pub(crate) fn new(
+        machine: &Machine,
+        kernel: &Kernel,
+        arguments: &[&str],
+        drives: &[Drive],
+        ports: &[Port],
+        console: &Path,
+    ) -> Self {
+        let mut args: Vec<OsString> = ["--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
+            .map(OsString::from)
+            .into();
+        let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+        match machine.accelerator {
+            Accelerator::Tcg => add(&["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max"]),
+            Accelerator::Kvm => add(&["-accel", "kvm", "-cpu", "host"]),
+        }
+        add(&["-machine", "q35", "-smp", &machine.processors.to_string()]);
+        add(&["-m", &format!("{}M", machine.memory_mib)]);
+        add(&[
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-rtc",
+            "base=utc",
+        ]);
+        add(&["-device", "virtio-rng-pci"]);
+        let append = format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 {}",
+            arguments.join(" ")
+        );
+        add(&["-append", append.trim_end()]);
+        if arguments.contains(&super::NETWORK) {
+            // No option ROM: nothing boots from the network.
+            add(&[
+                "-netdev",
+                "user,id=net",
+                "-device",
+                "virtio-net-pci,netdev=net,romfile=",
+            ]);
+        } else {
+            add(&["-nic", "none"]);
+        }
+        add(&["-device", "virtio-serial-pci"]);
+        args.extend(["-kernel".into(), kernel.vmlinuz.clone().into_os_string()]);
+        args.extend(["-initrd".into(), kernel.initramfs.clone().into_os_string()]);
+        for drive in drives {
+            args.extend(drive.args());
+        }
+        for port in ports {
+            let mut chardev = OsString::from(format!("file,id={},path=", port.name));
+            chardev.push(escaped(&port.path));
+            let device = format!("virtserialport,chardev={0},name={0}", port.name);
+            args.extend(["-chardev".into(), chardev, "-device".into(), device.into()]);
+        }
+        let mut serial = OsString::from("file:");
+        serial.push(console);
+        args.extend(["-serial".into(), serial]);
+        Self { args }
+    }
+
+    /// Starts QEMU; its errors go to `errors`.
+    ///
+    /// Call it from the main thread: the kernel kills QEMU when the thread that started it ends.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start(&self, errors: &Path) -> io::Result<Qemu> {
+        let errors = std::fs::File::create(errors)?;
+        Command::new("setpriv")
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(errors.try_clone()?))
+            .stderr(Stdio::from(errors))
+            // A terminal's interrupt reaches the harness, which then ends QEMU in its own way.
+            .process_group(0)
+            .spawn()
+            .map(Qemu)
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let command = snaptax::command::Command::new("setpriv").args(&self.args);
+        write!(f, "{command}")
+    }
+}
+
+/// A comma ends an option's value, unless it is doubled.
+fn escaped(path: &Path) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let bytes = path.as_os_str().as_bytes().iter();
+    let doubled = bytes.flat_map(|&byte| std::iter::repeat_n(byte, if byte == b',' { 2 } else { 1 }));
+    OsString::from_vec(doubled.collect())
+}
+
+/// A running QEMU, killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Qemu(Child);
+
+impl Qemu {
+    /// How it ended, if it did.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.0.try_wait()
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn line(accelerator: Accelerator, arguments: &[&str], drives: &[Drive]) -> String {
+        let machine = Machine {
+            accelerator,
+            processors: 2,
+            memory_mib: 2560,
+        };
+        let kernel = Kernel {
+            vmlinuz: "/c/vmlinuz".into(),
+            initramfs: "/c/initramfs".into(),
+        };
+        let ports = [Port {
+            name: "status",
+            path: "/t/status".into(),
+        }];
+        CommandLine::new(
+            &machine,
+            &kernel,
+            arguments,
+            drives,
+            &ports,
+            Path::new("/t/console.log"),
+        )
+        .to_string()
+    }
+
+    #[rstest]
+    #[case(Accelerator::Tcg, "-accel tcg,thread=multi,tb-size=1024 -cpu max")]
+    #[case(Accelerator::Kvm, "-accel kvm -cpu host")]
+    fn the_accelerator_chooses_the_processor(#[case] accelerator: Accelerator, #[case] expected: &str) {
+        let line = line(accelerator, &[], &[]);
+        assert!(line.contains(expected) && line.contains("-nic none"), "{line}");
+    }
+
+    #[test]
+    fn only_the_measured_disk_is_limited() {
+        let mut measured = Drive::read_only("measured", "/c/a,b.raw");
+        measured.read_only = false;
+        measured.iops = Some(1200);
+        let line = line(Accelerator::Tcg, &[], &[Drive::read_only("root", "/c/root"), measured]);
+        let expected = "id=root,format=raw,cache=unsafe,readonly=on,file=/c/root";
+        assert!(line.contains(expected), "{line}");
+        let expected = "id=measured,format=raw,cache=unsafe,throttling.iops-total=1200,file=/c/a,,b.raw";
+        assert!(line.contains(expected), "{line}");
+        assert!(line.contains("virtio-blk-pci,drive=measured,serial=measured"), "{line}");
+    }
+
+    #[test]
+    fn a_network_is_there_only_when_asked_for() {
+        let line = line(Accelerator::Tcg, &[super::super::NETWORK], &[]);
+        assert!(
+            line.contains("-netdev user,id=net") && !line.contains("-nic none"),
+            "{line}"
+        );
+    }
+}

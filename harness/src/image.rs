@@ -1,0 +1,80 @@
+//! Images: what a guest boots from, and what it finds on its disks.
+
+pub(crate) mod cpio;
+pub(crate) mod disk;
+pub(crate) mod initramfs;
+pub(crate) mod mirror;
+pub(crate) mod root;
+pub(crate) mod server;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use snaptax::command;
+
+use crate::{cache, guest, interrupt};
+
+/// Why an image could not be built.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The cache failed.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
+    /// A program failed.
+    #[error(transparent)]
+    Command(#[from] command::Error),
+    /// A program failed, or a signal came.
+    #[error(transparent)]
+    Supervise(#[from] interrupt::Error),
+    /// mmdebstrap failed.
+    #[error("cannot build the {image}: {source}\n  hint: {hint}")]
+    Debootstrap {
+        /// Which image.
+        image: &'static str,
+        /// What it said.
+        source: interrupt::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The preparation guest failed.
+    #[error(transparent)]
+    Guest(#[from] guest::Error),
+    /// Reading or writing failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An image lacks something.
+    #[error("{image} lacks {what}")]
+    Lacks {
+        /// Which image.
+        image: &'static str,
+        /// What it lacks.
+        what: String,
+    },
+    /// The server image asked for cannot be pulled.
+    #[error("cannot pull the server image {name}:\n  {}\n  hint: check its name and the way to its registry, or leave SNAPTAX_IMAGE unset", said.trim().replace('\n', "\n  "))]
+    Pull {
+        /// The image.
+        name: String,
+        /// What Docker said.
+        said: String,
+    },
+    /// The server image could not be imported.
+    #[error("cannot import the server image:\n  {}", said.trim().replace('\n', "\n  "))]
+    Import {
+        /// What Docker said.
+        said: String,
+    },
+}
+
+/// Attaches what was tried to an I/O error.
+pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
+}

@@ -1,0 +1,88 @@
+//! Disks that a guest writes to.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use snaptax::command::Command;
+use snaptax::settings::Size;
+
+use super::{Error, io as io_error};
+use crate::cache::{Cache, Key};
+
+/// The measured disk: a file written in full, so that the host allocates nothing while the guest measures.
+///
+/// # Errors
+/// When there is no room, or writing fails.
+pub(crate) fn measured(cache: &Cache, size: Size) -> Result<PathBuf, Error> {
+    let key = Key::of(&["measured", &size.as_bytes().to_string()]);
+    let directory = cache.get_or_build("disk", &key, |directory| -> Result<(), Error> {
+        let path = directory.join("disk.raw");
+        fill(&path, size.as_bytes()).map_err(io_error("write", &path))
+    })?;
+    Ok(directory.join("disk.raw"))
+}
+
+/// Whether the measured disk is there.
+pub(crate) fn is_cached(cache: &Cache, size: Size) -> bool {
+    cache
+        .get("disk", &Key::of(&["measured", &size.as_bytes().to_string()]))
+        .is_some()
+}
+
+fn fill(path: &Path, bytes: u64) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let block = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let length = left.min(1 << 20) as usize;
+        file.write_all(&block[..length])?;
+        left -= length as u64;
+    }
+    file.sync_all()
+}
+
+/// A qcow2 disk of this size that allocates what is written.
+///
+/// # Errors
+/// When qemu-img fails.
+pub(crate) fn growing(path: &Path, size: Size) -> Result<(), Error> {
+    Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2"])
+        .arg(path)
+        .arg(size.as_bytes().to_string())
+        .run()?;
+    Ok(())
+}
+
+/// A qcow2 disk that keeps what is written over `base` to itself.
+///
+/// # Errors
+/// When qemu-img fails.
+pub(crate) fn overlay(path: &Path, base: &Path) -> Result<(), Error> {
+    let base = fs::canonicalize(base).map_err(io_error("find", base))?;
+    Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
+        .arg(&base)
+        .arg(path)
+        .run()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn the_measured_disk_is_allocated_in_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path()).unwrap();
+        let path = measured(&cache, Size::bytes(3 << 19)).unwrap();
+        let metadata = fs::metadata(path).unwrap();
+        assert_eq!(metadata.len(), 3 << 19);
+        assert!(metadata.blocks() * 512 >= metadata.len());
+        assert!(is_cached(&cache, Size::bytes(3 << 19)) && !is_cached(&cache, Size::mib(1)));
+    }
+}

@@ -1,0 +1,69 @@
+//! Where a run's files are kept: `target/snaptax/runs/<time>`, the newest also as `target/snaptax/latest`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How many runs are kept.
+const KEPT: usize = 10;
+
+/// Makes the directory of a new run, lets `latest` point to it, and removes old ones.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn create(base: &Path) -> io::Result<PathBuf> {
+    let runs = base.join("runs");
+    fs::create_dir_all(&runs)?;
+    let path = fresh(&runs, &jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string())?;
+    let link = base.join("latest");
+    let new_link = base.join(format!(".latest-{}", std::process::id()));
+    let _ = fs::remove_file(&new_link);
+    std::os::unix::fs::symlink(Path::new("runs").join(path.file_name().unwrap_or_default()), &new_link)?;
+    fs::rename(&new_link, &link)?;
+    remove_old(&runs)?;
+    Ok(path)
+}
+
+fn fresh(runs: &Path, time: &str) -> io::Result<PathBuf> {
+    let mut number = 1;
+    loop {
+        let name = if number == 1 {
+            time.to_owned()
+        } else {
+            format!("{time}-{number}")
+        };
+        let path = runs.join(name);
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn remove_old(runs: &Path) -> io::Result<()> {
+    let mut paths: Vec<_> = fs::read_dir(runs)?.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let surplus = paths.len().saturating_sub(KEPT);
+    paths.iter().take(surplus).try_for_each(fs::remove_dir_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ten_runs_are_kept_and_the_newest_is_latest() {
+        let directory = tempfile::tempdir().unwrap();
+        for day in 10..30 {
+            fs::create_dir_all(directory.path().join(format!("runs/202501{day}T000000Z"))).unwrap();
+        }
+        let path = create(directory.path()).unwrap();
+        let count = fs::read_dir(directory.path().join("runs")).unwrap().count();
+        assert_eq!(count, KEPT);
+        let latest = fs::canonicalize(directory.path().join("latest")).unwrap();
+        assert_eq!(latest, fs::canonicalize(&path).unwrap());
+        let second = create(directory.path()).unwrap();
+        assert_ne!(second, path);
+    }
+}
