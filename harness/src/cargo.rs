@@ -12,7 +12,7 @@ use serde::Deserialize;
 use snaptax::command::{self, Command};
 
 use crate::cli::Run;
-use crate::interrupt::{Interrupt, bound};
+use crate::interrupt::{self, Interrupt, bound};
 use crate::plan::PLAN;
 
 /// A build of everything on a slow machine.
@@ -27,6 +27,9 @@ pub(crate) enum Error {
     /// It failed.
     #[error(transparent)]
     Command(#[from] command::Error),
+    /// A build failed to run, or a signal came.
+    #[error(transparent)]
+    Supervise(interrupt::Error),
     /// The experiments do not compile.
     #[error("the experiments do not build:\n{0}")]
     Build(String),
@@ -68,15 +71,15 @@ pub(crate) fn workspace() -> Result<Workspace, Error> {
 ///
 /// # Errors
 /// When they do not build.
-pub(crate) fn build(run: &Run) -> Result<PathBuf, Error> {
-    let output = bound(&cargo().to_string_lossy())
+pub(crate) fn build(run: &Run, interrupt: &Interrupt) -> Result<PathBuf, Error> {
+    let command = bound(&cargo().to_string_lossy())
         .args(test_args(run))
         .args(["--no-run", "--message-format=json-render-diagnostics"])
-        .deadline(BUILD_DEADLINE)
-        .output()?;
-    if !output.status.success() {
-        return Err(Error::Build(output.stderr.trim_end().to_owned()));
-    }
+        .deadline(BUILD_DEADLINE);
+    let output = interrupt.run(command).map_err(|error| match error {
+        interrupt::Error::Command(command::Error::Failed { stderr, .. }) => Error::Build(stderr.trim_end().to_owned()),
+        other => Error::Supervise(other),
+    })?;
     executable(&output.stdout, &run.test)
         .ok_or_else(|| Error::Answer(format!("it names no test binary for the target {}", run.test)))
 }
@@ -153,7 +156,7 @@ pub(crate) fn test(run: &Run, args: &[String], plan: &Path, interrupt: &Interrup
         .args(["--pdeathsig", "TERM", "--"])
         .arg(cargo())
         .args(test_args(run))
-        .args(["--quiet", "--"])
+        .arg("--")
         .args(args)
         .env("PATH", path)
         .env(

@@ -29,18 +29,21 @@ const MOST_PROCESSORS: usize = 4;
 /// Why experiments were not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// A signal came.
+    #[error("interrupted")]
+    Interrupted,
     /// The host lacks something.
     #[error(transparent)]
-    Requirements(#[from] requirements::Error),
+    Requirements(requirements::Error),
     /// cargo failed.
     #[error(transparent)]
-    Cargo(#[from] cargo::Error),
+    Cargo(cargo::Error),
     /// The cache failed.
     #[error(transparent)]
     Cache(#[from] cache::Error),
     /// An image could not be built.
     #[error(transparent)]
-    Image(#[from] image::Error),
+    Image(image::Error),
     /// No experiment matches.
     #[error("no experiment matches {}\n  hint: `cargo experiments --list` names them all", filters.join(" "))]
     NoMatch {
@@ -64,16 +67,37 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoMatch { .. } => Exit::Usage,
-            Self::Requirements(requirements::Error::Supervise(interrupt::Error::Interrupted))
-            | Self::Image(
-                image::Error::Supervise(interrupt::Error::Interrupted)
-                | image::Error::Debootstrap {
-                    source: interrupt::Error::Interrupted,
-                    ..
-                }
-                | image::Error::Guest(guest::Error::Interrupted),
-            ) => Exit::Interrupted,
+            Self::Interrupted => Exit::Interrupted,
             _ => Exit::Environment,
+        }
+    }
+}
+
+impl From<requirements::Error> for Error {
+    fn from(error: requirements::Error) -> Self {
+        match error {
+            requirements::Error::Supervise(interrupt::Error::Interrupted) => Self::Interrupted,
+            other => Self::Requirements(other),
+        }
+    }
+}
+
+impl From<cargo::Error> for Error {
+    fn from(error: cargo::Error) -> Self {
+        match error {
+            cargo::Error::Supervise(interrupt::Error::Interrupted) => Self::Interrupted,
+            other => Self::Cargo(other),
+        }
+    }
+}
+
+impl From<image::Error> for Error {
+    fn from(error: image::Error) -> Self {
+        match error {
+            image::Error::Supervise(interrupt::Error::Interrupted) | image::Error::Guest(guest::Error::Interrupted) => {
+                Self::Interrupted
+            }
+            other => Self::Image(other),
         }
     }
 }
@@ -92,7 +116,7 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let progress = Progress::new();
     let args = cargo::libtest_args(run);
     if run.list {
-        let binary = build(run, &progress)?;
+        let binary = build(run, &progress, interrupt)?;
         selected(&binary, &args, run)?
             .iter()
             .for_each(|name| println!("{name}"));
@@ -103,18 +127,8 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let base = workspace.target.join("snaptax");
     let directory = run_directory::create(&base).map_err(io_error("create a run's directory in", &base))?;
 
-    let (binary, images) = thread::scope(|scope| {
-        let building = scope.spawn(|| {
-            let binary = build(run, &progress)?;
-            selected(&binary, &args, run)?;
-            Ok::<_, Error>(binary)
-        });
-        let images = images(run, &directory, &progress, interrupt);
-        let built = building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (built, images)
-    });
-    binary?;
-    let plan = images?.plan(run, &workspace, &directory, started);
+    let images = images_beside_build(run, &args, &directory, &progress, interrupt)?;
+    let plan = images.plan(run, &workspace, &directory, started);
     let file = plan::plan_file(&directory);
     plan::write(&file, &plan).map_err(io_error("write", &file))?;
 
@@ -129,9 +143,41 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
 }
 
-fn build(run: &Run, progress: &Progress) -> Result<PathBuf, Error> {
+/// Builds images and test binary at once; the first failure ends both.
+fn images_beside_build(
+    run: &Run,
+    args: &[String],
+    directory: &Path,
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> Result<Images, Error> {
+    let interrupt = interrupt.stoppable();
+    let (built, images) = thread::scope(|scope| {
+        let building = scope.spawn(|| {
+            let built = build(run, progress, &interrupt).and_then(|binary| selected(&binary, args, run));
+            if built.is_err() {
+                interrupt.stop();
+            }
+            built
+        });
+        // Here and not in the thread: a guest ends with the thread that started it.
+        let images = images(run, directory, progress, &interrupt);
+        if images.is_err() {
+            interrupt.stop();
+        }
+        let built = building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (built, images)
+    });
+    match (built, images) {
+        (Err(Error::Interrupted), images) => images,
+        (Err(error), _) => Err(error),
+        (Ok(_), images) => images,
+    }
+}
+
+fn build(run: &Run, progress: &Progress, interrupt: &Interrupt) -> Result<PathBuf, Error> {
     let step = progress.step("build");
-    let binary = cargo::build(run)?;
+    let binary = cargo::build(run, interrupt)?;
     step.done();
     Ok(binary)
 }

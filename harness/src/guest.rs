@@ -17,6 +17,7 @@ use event::Event;
 use job::Job;
 use qemu::{CommandLine, Drive, Machine, Port, Qemu};
 
+use crate::cache::{self, Cache};
 use crate::image::initramfs::Kernel;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Step};
@@ -82,6 +83,9 @@ pub(crate) enum Error {
     /// A signal came.
     #[error("interrupted")]
     Interrupted,
+    /// The cache failed.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
     /// Reading or writing failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -313,6 +317,29 @@ impl Watch<'_> {
             deadline,
             tail: console::tail(self.boot.console, TAIL),
         })
+    }
+}
+
+/// Waits until no other guest of this cache runs: two would disturb each other's measurements. The next may start
+/// when the file is closed.
+///
+/// # Errors
+/// When a signal comes, or the lock fails.
+pub(crate) fn alone(cache: &Cache, progress: &Progress, interrupt: &Interrupt) -> Result<File, Error> {
+    if let Some(lock) = cache.try_lock("guest")? {
+        return Ok(lock);
+    }
+    progress.note("another guest is running; waiting for its end");
+    let step = progress.step("waiting");
+    loop {
+        if interrupt.is_set() {
+            return Err(Error::Interrupted);
+        }
+        if let Some(lock) = cache.try_lock("guest")? {
+            step.done();
+            return Ok(lock);
+        }
+        thread::sleep(Duration::from_millis(200));
     }
 }
 

@@ -73,6 +73,16 @@ pub(crate) enum Error {
     },
 }
 
+impl Error {
+    /// A failure of mmdebstrap, or an interrupt.
+    fn debootstrap(image: &'static str, hint: &'static str, source: interrupt::Error) -> Self {
+        match source {
+            interrupt::Error::Interrupted => Self::Supervise(source),
+            source => Self::Debootstrap { image, source, hint },
+        }
+    }
+}
+
 /// Attaches what was tried to an I/O error.
 pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();

@@ -9,9 +9,12 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use snaptax::command::{self, Command, Output};
 
-/// Whether a signal asked the run to end.
+/// Whether a signal asked the run to end, or another part of it gave up.
 #[derive(Debug, Clone)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt {
+    signal: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
 
 /// Why a supervised program gave no output.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +40,28 @@ impl Interrupt {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
         }
-        Ok(Self(flag))
+        Ok(Self {
+            signal: flag,
+            stop: Arc::default(),
+        })
     }
 
-    /// Whether a signal came.
+    /// A handle that can be stopped without a signal; this one is not stopped by it.
+    pub(crate) fn stoppable(&self) -> Self {
+        Self {
+            signal: Arc::clone(&self.signal),
+            stop: Arc::default(),
+        }
+    }
+
+    /// Ends what waits on this handle and its clones.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a signal came, or the handle was stopped.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.signal.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
     }
 
     /// Runs a long program to its end, or until a signal comes.
@@ -69,4 +88,30 @@ impl Interrupt {
 /// A command that ends, with SIGTERM, when this process does.
 pub(crate) fn bound(program: &str) -> Command {
     Command::new("setpriv").args(["--pdeathsig", "TERM", "--", program])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_the_wait_for_a_program_and_only_its_own() {
+        let interrupt = Interrupt {
+            signal: Arc::default(),
+            stop: Arc::default(),
+        };
+        let part = interrupt.stoppable();
+        let other = part.clone();
+        let stopper = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            other.stop();
+        });
+        let started = Instant::now();
+        let result = part.run(Command::new("sleep").arg("5"));
+        assert!(matches!(result, Err(Error::Interrupted)) && started.elapsed() < Duration::from_secs(4));
+        stopper.join().unwrap();
+        assert!(part.is_set() && !interrupt.is_set());
+    }
 }

@@ -123,7 +123,7 @@ fn run_planned(
 ) -> Result<i32, Error> {
     check_libc(plan, binary)?;
     let cache = Cache::open(&plan.cache)?;
-    let _alone = alone(&cache, progress, interrupt)?;
+    let _alone = guest::alone(&cache, progress, interrupt)?;
     let scratch = cache.scratch()?;
     let overlay = scratch.path().join("docker.qcow2");
     disk::overlay(&overlay, &plan.docker)?;
@@ -170,25 +170,6 @@ fn check_libc(plan: &Plan, binary: &Path) -> Result<(), Error> {
             guest,
         }),
         _ => Ok(()),
-    }
-}
-
-/// Waits until no other guest of this cache runs: two would disturb each other's measurements.
-fn alone(cache: &Cache, progress: &Progress, interrupt: &Interrupt) -> Result<std::fs::File, Error> {
-    if let Some(lock) = cache.try_lock("guest")? {
-        return Ok(lock);
-    }
-    progress.note("another guest is running; waiting for its end");
-    let step = progress.step("waiting");
-    loop {
-        if interrupt.is_set() {
-            return Err(guest::Error::Interrupted.into());
-        }
-        if let Some(lock) = cache.try_lock("guest")? {
-            step.done();
-            return Ok(lock);
-        }
-        std::thread::sleep(Duration::from_millis(200));
     }
 }
 

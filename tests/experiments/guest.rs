@@ -1,17 +1,20 @@
 //! Shows that the machine has what experiments need.
 
-use snaptax::command::Command;
+use snaptax::command::{Command, Error};
 
-fn output(program: &str, args: &[&str]) -> String {
-    Command::new(program).args(args).run().unwrap().stdout
+fn output(program: &str, args: &[&str]) -> Result<String, Error> {
+    Ok(Command::new(program).args(args).run()?.stdout)
 }
 
 #[test]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
 fn device_mapper_has_the_targets_of_snapshots() {
-    let targets = output("dmsetup", &["targets"]);
+    let targets = output("dmsetup", &["targets"]).unwrap();
     for target in ["snapshot ", "snapshot-origin ", "thin-pool ", "thin ", "delay "] {
-        assert!(targets.lines().any(|line| line.starts_with(target)), "no target {target}in:\n{targets}");
+        assert!(
+            targets.lines().any(|line| line.starts_with(target)),
+            "no target {target}in:\n{targets}"
+        );
     }
 }
 
@@ -22,13 +25,16 @@ fn a_loop_device_is_announced_by_udev() {
     let file = tempfile::NamedTempFile::new_in(directory).unwrap();
     file.as_file().set_len(16 << 20).unwrap();
     let path = file.path().to_str().unwrap();
-    let device = output("losetup", &["--find", "--show", "--direct-io=on", path]);
+    let device = output("losetup", &["--find", "--show", "--direct-io=on", path]).unwrap();
     let device = device.trim();
-    output("udevadm", &["settle", "--timeout=30"]);
-    let properties = output("udevadm", &["info", "--query=property", device]);
-    let direct = output("losetup", &["--noheadings", "--output", "DIO", device]);
-    output("losetup", &["--detach", device]);
-    assert!(properties.contains("USEC_INITIALIZED="), "udev does not know {device}:\n{properties}");
+    output("udevadm", &["settle", "--timeout=30"]).unwrap();
+    let properties = output("udevadm", &["info", "--query=property", device]).unwrap();
+    let direct = output("losetup", &["--noheadings", "--output", "DIO", device]).unwrap();
+    output("losetup", &["--detach", device]).unwrap();
+    assert!(
+        properties.contains("USEC_INITIALIZED="),
+        "udev does not know {device}:\n{properties}"
+    );
     assert_eq!(direct.trim(), "1", "direct I/O is off");
 }
 
@@ -36,7 +42,16 @@ fn a_loop_device_is_announced_by_udev() {
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
 fn docker_runs_the_server_image() {
     let image = std::env::var("SNAPTAX_IMAGE").unwrap_or_else(|_| "mysql:8.4".into());
-    let args = ["run", "--rm", "--network", "none", "--entrypoint", "mysqld", &image, "--version"];
-    let version = output("docker", &args);
+    let args = [
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--entrypoint",
+        "mysqld",
+        &image,
+        "--version",
+    ];
+    let version = output("docker", &args).unwrap();
     assert!(version.contains("Ver "), "{version}");
 }

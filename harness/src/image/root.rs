@@ -146,11 +146,9 @@ fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
     if let Some(mirror) = mirror::of_this_host() {
         command = command.arg(mirror);
     }
-    interrupt.run(command).map_err(|source| Error::Debootstrap {
-        image: "guest image",
-        source,
-        hint: HINT,
-    })?;
+    interrupt
+        .run(command)
+        .map_err(|source| Error::debootstrap("guest image", HINT, source))?;
     let squashfs = directory.join("root.squashfs");
     let compress = bound("sh")
         .args([

@@ -14,7 +14,7 @@ use super::{Error, disk, io, mirror};
 use crate::cache::{Cache, Key};
 use crate::guest::job::Job;
 use crate::guest::qemu::{Drive, Format, Machine};
-use crate::guest::{Boot, KEEP_DOCKER, NETWORK, Outcome};
+use crate::guest::{self, Boot, KEEP_DOCKER, NETWORK, Outcome};
 use crate::interrupt::{Interrupt, bound};
 use crate::progress::Progress;
 
@@ -207,11 +207,13 @@ impl Workshop<'_> {
         if let Some(mirror) = mirror::of_this_host() {
             command = command.arg(mirror);
         }
-        let output = self.interrupt.run(command).map_err(|source| Error::Debootstrap {
-            image: "server image",
-            source,
-            hint: "it is made from Debian unstable because the default image cannot be pulled; \
+        let output = self.interrupt.run(command).map_err(|source| {
+            Error::debootstrap(
+                "server image",
+                "it is made from Debian unstable because the default image cannot be pulled; \
                    SNAPTAX_IMAGE names another one",
+                source,
+            )
         })?;
         Ok(format!(
             "Debian package mysql-server-core {}",
@@ -220,6 +222,7 @@ impl Workshop<'_> {
     }
 
     fn boot(&self, directory: &Path, script: String, import: Option<&Path>) -> Result<(Outcome, String), Error> {
+        let _alone = guest::alone(self.cache, self.progress, self.interrupt)?;
         let scratch = self.cache.scratch()?;
         let docker = directory.join("docker.qcow2");
         disk::growing(&docker, DISK)?;

@@ -1,0 +1,43 @@
+//! The command line as a user meets it, without a guest.
+
+use assert_cmd::Command;
+use rstest::rstest;
+
+fn harness() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_snaptax-harness"));
+    for name in ["MEMORY", "IOPS", "DISK", "CACHE", "ACCEL", "TIMEOUT", "PLAN"] {
+        command.env_remove(format!("SNAPTAX_{name}"));
+    }
+    command
+}
+
+#[test]
+fn help_has_examples_and_exit_codes_and_no_inner_workings() {
+    let output = harness().arg("--help").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("cargo experiments thick") && text.contains("Exit codes:"));
+    assert!(text.contains("SNAPTAX_MEMORY") && !text.contains("__guest"), "{text}");
+}
+
+#[rstest]
+#[case(&["--iops", "none"], "none")]
+#[case(&["--nope"], "--nope")]
+fn a_wrong_command_line_is_told_from_a_failed_run(#[case] args: &[&str], #[case] named: &str) {
+    let output = harness().args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(named));
+}
+
+#[test]
+fn a_setting_in_the_environment_is_checked_like_an_option() {
+    let output = harness().env("SNAPTAX_ACCEL", "hax").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("tcg, kvm"));
+}
+
+#[test]
+fn the_runner_refuses_to_run_alone() {
+    let output = harness().args(["__guest", "/bin/true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cargo experiments"));
+}
