@@ -63,7 +63,7 @@ impl Rig {
             let mut options = ServerOptions::new(&settings.image, data, directory.0.join("run"));
             options.mysqld = setup.mysqld(settings);
             options.labels = BTreeMap::from([(RUN_LABEL.to_owned(), lvm.run_id().to_string())]);
-            Server::start(options)
+            Server::start(options, stop)
         })?;
         Ok(Self {
             server,
