@@ -247,15 +247,13 @@ impl Lv {
 
     fn lvremove(&mut self, force: &[&str]) -> Result<(), Error> {
         let full_name = self.full_name();
-        if exists(&self.group, &self.name)? {
-            let args: Vec<&str> = ["lvremove", "--yes"]
-                .iter()
-                .chain(force)
-                .copied()
-                .chain([&*full_name])
-                .collect();
-            self.group.lvm().run(format!("remove {full_name}"), &args)?;
-        }
+        let args: Vec<&str> = ["lvremove", "--yes"]
+            .iter()
+            .chain(force)
+            .copied()
+            .chain([&*full_name])
+            .collect();
+        self.group.lvm().run(format!("remove {full_name}"), &args)?;
         if let Some(name) = self.dm_name() {
             let parts = [format!("{name}-cow"), format!("{name}-real"), name];
             let left: Vec<_> = dm::names()?
@@ -277,9 +275,13 @@ impl Lv {
 
 impl Drop for Lv {
     fn drop(&mut self) {
-        if !self.removed
-            && let Err(error) = self.lvremove(&["--force"])
-        {
+        if self.removed {
+            return;
+        }
+        // A failed lvcreate may have made nothing, and an origin takes its snapshots with it.
+        let result = exists(&self.group, &self.name)
+            .and_then(|exists| if exists { self.lvremove(&["--force"]) } else { Ok(()) });
+        if let Err(error) = result {
             eprintln!("snaptax: left behind: {error}");
         }
     }

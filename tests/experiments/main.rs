@@ -1,4 +1,5 @@
 //! What needs root and device-mapper; `cargo experiments` provides them.
+#![expect(clippy::unwrap_used)]
 
 mod guest;
 mod oltp;

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod loop_device;
 mod snapshot;
 mod volume_group;
