@@ -118,7 +118,7 @@ fn missing() -> Vec<(&'static str, &'static str)> {
     programs.chain(files).copied().collect()
 }
 
-/// Whether a program of this name is in PATH, or where only root's PATH would lead.
+/// Whether a program of this name is in PATH.
 fn on_path(program: &str) -> bool {
     std::env::var_os("PATH")
         .iter()
@@ -185,13 +185,40 @@ impl Administrator {
 /// This release's backports suite, if apt knows it.
 fn backports() -> Option<String> {
     let release = std::fs::read_to_string("/etc/os-release").ok()?;
+    let policy = Command::new("apt-cache").arg("policy").run().ok()?.stdout;
+    backports_in(&release, &policy)
+}
+
+fn backports_in(release: &str, policy: &str) -> Option<String> {
     let codename = release
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
     let suite = format!("{}-backports", codename.trim_matches('"'));
-    let policy = Command::new("apt-cache").arg("policy").run().ok()?.stdout;
     let known = policy
         .split([',', ' ', '\n'])
         .any(|word| word == format!("n={suite}") || word == format!("a={suite}"));
     known.then_some(suite)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("VERSION_CODENAME=bookworm\n", Some("bookworm-backports"))]
+    #[case("VERSION_CODENAME=\"bookworm\"\n", Some("bookworm-backports"))]
+    #[case("VERSION_CODENAME=trixie\n", None)]
+    #[case("ID=arch\n", None)]
+    fn backports_are_used_only_where_apt_knows_them(#[case] release: &str, #[case] suite: Option<&str>) {
+        let policy = " 100 http://mirror.example/debian oldstable-backports/main amd64 Packages\n\
+                      \x20    release o=Debian Backports,a=oldstable-backports,n=bookworm-backports,l=Debian Backports,c=main\n";
+        assert_eq!(backports_in(release, policy).as_deref(), suite);
+    }
+
+    #[test]
+    fn a_program_is_looked_for_in_path() {
+        assert!(on_path("sh") && !on_path("no-such-program"));
+    }
 }
