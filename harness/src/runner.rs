@@ -121,7 +121,7 @@ fn run_planned(
     progress: &Progress,
     interrupt: &Interrupt,
 ) -> Result<i32, Error> {
-    check_libc(plan, binary)?;
+    check_libc(&plan.libc, binary)?;
     let cache = Cache::open(&plan.cache)?;
     let _alone = guest::alone(&cache, progress, interrupt)?;
     let scratch = cache.scratch()?;
@@ -161,9 +161,9 @@ fn run_planned(
     Ok(outcome.code)
 }
 
-fn check_libc(plan: &Plan, binary: &Path) -> Result<(), Error> {
+fn check_libc(guest: &str, binary: &Path) -> Result<(), Error> {
     let needed = libc::needed(binary).map_err(io_error("read", binary))?;
-    match (needed, plan.libc.parse::<Version>()) {
+    match (needed, guest.parse::<Version>()) {
         (Some(needed), Ok(guest)) if needed > guest => Err(Error::Libc {
             binary: binary.to_owned(),
             needed,
@@ -260,4 +260,88 @@ fn environment(plan: &Plan, callers: impl Iterator<Item = (OsString, OsString)>)
     );
     variables.push(workspace);
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::guest::qemu::{Accelerator, Machine};
+
+    fn plan() -> Plan {
+        Plan {
+            cache: "/c".into(),
+            run: "/w/target/snaptax/runs/1".into(),
+            workspace: "/w".into(),
+            machine: Machine {
+                accelerator: Accelerator::Tcg,
+                processors: 2,
+                memory_mib: 2560,
+            },
+            iops: 400,
+            timeout: 60,
+            vmlinuz: "/c/vmlinuz".into(),
+            initramfs: "/c/initramfs".into(),
+            root: "/c/root".into(),
+            libc: "2.41".into(),
+            docker: "/c/docker".into(),
+            image: "snaptax/mysql:debian".into(),
+            measured: "/c/disk".into(),
+            started: 1.5,
+            versions: BTreeMap::from([("qemu".into(), "10.0.2".into())]),
+        }
+    }
+
+    fn environment_of(callers: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let callers = callers.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let text = |word: OsString| word.into_string().unwrap();
+        let variables = environment(&plan(), callers);
+        variables
+            .into_iter()
+            .map(|(name, value)| (text(name), text(value)))
+            .collect()
+    }
+
+    #[test]
+    fn settings_of_experiments_are_passed_on_and_the_harnesss_own_are_not() {
+        let variables = environment_of(&[
+            ("SNAPTAX_ROWS", "5000"),
+            ("INSTA_UPDATE", "new"),
+            ("CI", "true"),
+            ("SNAPTAX_MEMORY", "4g"),
+            ("SNAPTAX_WORK_DIR", "/var/tmp"),
+            ("INSTA_WORKSPACE_ROOT", "/elsewhere"),
+            ("PATH", "/bin"),
+        ]);
+        let get = |name: &str| variables.get(name).map(String::as_str);
+        assert_eq!(
+            (get("SNAPTAX_ROWS"), get("INSTA_UPDATE"), get("CI")),
+            (Some("5000"), Some("new"), Some("true"))
+        );
+        assert_eq!((get("SNAPTAX_MEMORY"), get("PATH")), (None, None));
+        assert_eq!(
+            (get("SNAPTAX_WORK_DIR"), get("INSTA_WORKSPACE_ROOT")),
+            (Some(WORK), Some("/w"))
+        );
+        assert_eq!(get("SNAPTAX_IMAGE"), Some("snaptax/mysql:debian"));
+        assert_eq!(get("SNAPTAX_VERSIONS"), Some(r#"{"qemu":"10.0.2"}"#));
+    }
+
+    #[test]
+    fn the_profile_names_the_machine_unless_the_user_does() {
+        assert_eq!(environment_of(&[])["SNAPTAX_PROFILE"], "guest-tcg-400iops");
+        assert_eq!(environment_of(&[("SNAPTAX_PROFILE", "lab")])["SNAPTAX_PROFILE"], "lab");
+    }
+
+    #[test]
+    fn a_host_newer_than_the_guest_is_told_before_the_loader_would() {
+        let binary = std::env::current_exe().unwrap();
+        let message = check_libc("2.5", &binary).unwrap_err().to_string();
+        assert!(
+            message.contains("the guest has 2.5") && message.contains("hint:"),
+            "{message}"
+        );
+        check_libc("9.0", &binary).unwrap();
+    }
 }
