@@ -376,9 +376,12 @@ impl Default for Settings {
 pub const OTHER_NAMES: &[&str] = &[
     "SNAPTAX_ACCEL",
     "SNAPTAX_CACHE",
+    "SNAPTAX_DISK",
     "SNAPTAX_IOPS",
     "SNAPTAX_MEMORY",
+    "SNAPTAX_PLAN",
     "SNAPTAX_STARTED",
+    "SNAPTAX_TIMEOUT",
     "SNAPTAX_VERSIONS",
 ];
 

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use snaptax::command::Command;
+use snaptax::report;
 use snaptax::result::Record;
+use snaptax::settings::Settings;
 
 use crate::cache::{self, Cache};
 use crate::cargo::{self, Workspace};
@@ -50,6 +52,12 @@ pub(crate) enum Error {
         /// The filters, or other arguments.
         filters: Vec<String>,
     },
+    /// A setting of the library's that a test would refuse, after a whole boot.
+    #[error("{}", problems.join("\n"))]
+    Settings {
+        /// What is wrong with each.
+        problems: Vec<String>,
+    },
     /// Reading or writing failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -66,7 +74,7 @@ impl Error {
     /// The exit code for it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::NoMatch { .. } => Exit::Usage,
+            Self::NoMatch { .. } | Self::Settings { .. } => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
             _ => Exit::Environment,
         }
@@ -122,6 +130,9 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
             .for_each(|name| println!("{name}"));
         return Ok(Exit::Within);
     }
+    Settings::from_env().map_err(|errors| Error::Settings {
+        problems: errors.iter().map(ToString::to_string).collect(),
+    })?;
     requirements::ensure(&progress, interrupt)?;
     let workspace = cargo::workspace()?;
     let base = workspace.target.join("snaptax");
@@ -320,17 +331,8 @@ fn write_timings(directory: &Path, started: SystemTime, progress: &Progress, out
 }
 
 fn show(records: &[Record], directory: &Path) {
-    for record in records {
-        let ratio = record
-            .comparison
-            .throughput
-            .map(|figure| format!("{:.3}", figure.ratio));
-        println!(
-            "{}  {:?}  {}",
-            record.comparison.name,
-            record.verdict,
-            ratio.as_deref().unwrap_or("-")
-        );
+    if !records.is_empty() {
+        println!("{}", report::table(records));
     }
     eprintln!("   results in {}", directory.display());
 }

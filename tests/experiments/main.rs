@@ -1,6 +1,4 @@
-//! What needs root and device-mapper; `cargo experiments` provides them.
-#![expect(clippy::unwrap_used)]
+//! The experiments: `cargo experiments`, or `cargo test -- --ignored` as root on a machine with device-mapper and
+//! Docker.
 
-mod guest;
 mod oltp;
-mod storage;

@@ -28,6 +28,7 @@ const PACKAGES: &[&str] = &[
     "base-files",
     "bash",
     "coreutils",
+    "dash",
     "findutils",
     "grep",
     "libc-bin",
@@ -216,7 +217,7 @@ impl Workshop<'_> {
             )
         })?;
         Ok(format!(
-            "Debian package mysql-server-core {}",
+            "Debian packages mysql-server-core {}",
             server_package(&output.stderr).unwrap_or("of unknown version")
         ))
     }

@@ -1,0 +1,5 @@
+//! What the storage rooms and the guest promise, on real devices: `cargo experiments --test hardening`.
+#![expect(clippy::unwrap_used)]
+
+mod guest;
+mod storage;
