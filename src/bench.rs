@@ -22,6 +22,7 @@
 mod difference;
 mod error;
 mod measurement;
+mod processor;
 mod progress;
 mod rig;
 

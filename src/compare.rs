@@ -18,7 +18,8 @@
 //!         let counts = Counts { transactions, reads: 14 * transactions, writes: 5 * transactions,
 //!             other: 2 * transactions, deadlocks: 0 };
 //!         windows.push(Window { round, side, seconds: 10.0, counts, latencies: latency_histogram(),
-//!             disk_busy_percent: None, cow: None });
+//!             disk_busy_percent: None, cpu_busy_percent: None,
+//!             load_cpu_percent: None, cow: None });
 //!     }
 //! }
 //! assert_eq!(plan.rounds(&windows), 8);

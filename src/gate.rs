@@ -108,7 +108,7 @@ pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str
     };
     let mut comparison = comparison.clone();
     if comparison.name.is_empty() {
-        comparison.name = site.name().to_owned();
+        comparison.name = site.name();
     }
     let file = BoundsFile::new(site, &comparison.name, &comparison.profile);
     let judged = judged(&comparison, &file, settings.bounds);

@@ -89,6 +89,10 @@ pub struct Window {
     pub latencies: Histogram<u64>,
     /// Share of the window in which the disk under the volume group was busy, in percent.
     pub disk_busy_percent: Option<f64>,
+    /// Share of all processors' time that was used in it, in percent.
+    pub cpu_busy_percent: Option<f64>,
+    /// Share of all processors' time that the load generator used, in percent.
+    pub load_cpu_percent: Option<f64>,
     /// The snapshot's COW store at the window's end.
     pub cow: Option<CowFill>,
 }
@@ -209,6 +213,16 @@ pub struct Comparison {
     pub versions: BTreeMap<String, String>,
     /// Every window.
     pub windows: Vec<Window>,
+}
+
+impl Comparison {
+    /// Mean of something over one side's windows, those where it was measured.
+    #[must_use]
+    pub fn mean(&self, side: Side, value: impl Fn(&Window) -> Option<f64>) -> Option<f64> {
+        let windows = self.windows.iter().filter(|window| window.side == side);
+        let values: Vec<f64> = windows.filter_map(value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
 }
 
 /// A measurement with its verdict: one element of `results.json`.

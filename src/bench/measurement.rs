@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::processor::Processor;
 use super::progress::{say, step};
 use super::{Difference, Error, Rig, Setup, State, check};
 use crate::compare::{self, PILOT, Plan};
@@ -163,29 +164,35 @@ impl<'a> Measurement<'a> {
         self.wait(load, SETTLE)?;
         if side == Side::Without {
             rig.mounted().freeze_and_thaw()?;
-            let (sample, disk_busy_percent) = self.cut(rig, load)?;
-            return Ok(window(round, side, sample, disk_busy_percent, State::default()));
+            let cut = self.cut(rig, load)?;
+            return Ok(cut.window(round, side, State::default()));
         }
         let difference = difference(rig)?;
         self.difference = difference.describe();
         let cut = self.cut(rig, load);
         let state = difference.state();
         let undone = difference.undo();
-        let (sample, disk_busy_percent) = cut?;
+        let cut = cut?;
         let state = state?;
         undone?;
         if let Some(why) = &state.invalid {
             self.invalid = Some(format!("round {round}: {why}"));
         }
-        Ok(window(round, side, sample, disk_busy_percent, state))
+        Ok(cut.window(round, side, state))
     }
 
-    fn cut(&self, rig: &Rig, load: &Load) -> Result<(Sample, f64), Error> {
+    fn cut(&self, rig: &Rig, load: &Load) -> Result<Cut, Error> {
         self.wait(load, LEAD)?;
-        let (began, before) = (Instant::now(), rig.group().disk()?);
+        let (began, disk, processor) = (Instant::now(), rig.group().disk()?, Processor::now());
         let sample = load.window(self.length, self.stop)?;
-        let (elapsed, after) = (began.elapsed(), rig.group().disk()?);
-        Ok((sample, Counters::busy_percent(&before, &after, elapsed)))
+        let elapsed = began.elapsed();
+        Ok(Cut {
+            sample,
+            disk_busy_percent: Counters::busy_percent(&disk, &rig.group().disk()?, elapsed),
+            processor_shares: processor
+                .zip(Processor::now())
+                .map(|(earlier, now)| now.shares(earlier, elapsed)),
+        })
     }
 
     fn wait(&self, load: &Load, length: Duration) -> Result<(), Error> {
@@ -226,8 +233,7 @@ impl<'a> Measurement<'a> {
     fn comparison(&mut self, rig: &Rig, server: result::Server) -> Result<Comparison, Error> {
         let estimates = compare::estimate(&self.windows, self.plan.pilot());
         let cows: Vec<_> = self.windows.iter().filter_map(|window| window.cow).collect();
-        let busy = self.windows.iter().filter(|window| window.side == Side::Without);
-        Ok(Comparison {
+        let mut comparison = Comparison {
             // The gate knows the test's name.
             name: String::new(),
             profile: format!("{}-{}", self.machine(), server.series),
@@ -237,7 +243,7 @@ impl<'a> Measurement<'a> {
             rounds: estimates.rounds,
             target_half_width: self.plan.half_width(),
             cow_fill_percent: cows.iter().map(|cow| cow.percent).reduce(f64::max),
-            chunks_copied: mean(cows.iter().map(|cow| cow.chunks as f64)),
+            chunks_copied: None,
             invalid: self.invalid.take().or_else(|| self.short_window()),
             server,
             load: result::Load {
@@ -254,11 +260,14 @@ impl<'a> Measurement<'a> {
                 filesystem: self.setup.filesystem.to_string(),
                 // A loop device without it is refused when it is attached.
                 direct_io: Some(true),
-                disk_busy_percent: mean(busy.filter_map(|window| window.disk_busy_percent)),
+                disk_busy_percent: None,
             },
             versions: versions(rig)?,
             windows: std::mem::take(&mut self.windows),
-        })
+        };
+        comparison.chunks_copied = comparison.mean(Side::With, |window| Some(window.cow?.chunks as f64));
+        comparison.storage.disk_busy_percent = comparison.mean(Side::Without, |window| window.disk_busy_percent);
+        Ok(comparison)
     }
 
     fn machine(&self) -> String {
@@ -286,21 +295,28 @@ impl<'a> Measurement<'a> {
     }
 }
 
-fn window(round: usize, side: Side, sample: Sample, disk_busy_percent: f64, state: State) -> Window {
-    Window {
-        round,
-        side,
-        seconds: sample.seconds,
-        counts: sample.counts,
-        latencies: sample.latencies,
-        disk_busy_percent: Some(disk_busy_percent),
-        cow: state.cow,
-    }
+/// What was seen during one window.
+struct Cut {
+    sample: Sample,
+    disk_busy_percent: f64,
+    processor_shares: Option<(f64, f64)>,
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+impl Cut {
+    fn window(self, round: usize, side: Side, state: State) -> Window {
+        let (cpu_busy_percent, load_cpu_percent) = self.processor_shares.unzip();
+        Window {
+            round,
+            side,
+            seconds: self.sample.seconds,
+            counts: self.sample.counts,
+            latencies: self.sample.latencies,
+            disk_busy_percent: Some(self.disk_busy_percent),
+            cpu_busy_percent,
+            load_cpu_percent,
+            cow: state.cow,
+        }
+    }
 }
 
 fn versions(rig: &Rig) -> Result<BTreeMap<String, String>, Error> {

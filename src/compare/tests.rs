@@ -27,6 +27,8 @@ fn window(round: usize, side: Side, rate: f64) -> Window {
         // Small: simulations make very many of them.
         latencies: Histogram::new_with_bounds(1, 2, 1).unwrap(),
         disk_busy_percent: None,
+        cpu_busy_percent: None,
+        load_cpu_percent: None,
         cow: None,
     }
 }

@@ -29,9 +29,15 @@ pub struct Site {
 
 impl Site {
     /// The test's name within its module, with the case when there is one.
-    pub(super) fn name(&self) -> &'static str {
-        let inside = self.function.strip_prefix(self.module);
-        inside.map_or(self.function, |name| name.trim_start_matches("::"))
+    pub(super) fn name(&self) -> String {
+        let inside = self.function.strip_prefix(self.module).unwrap_or(self.function);
+        // serial_test's attributes wrap the function in a closure within a function of the same name.
+        let mut parts: Vec<&str> = inside
+            .split("::")
+            .filter(|part| !part.is_empty() && *part != "{{closure}}")
+            .collect();
+        parts.dedup();
+        parts.join("::")
     }
 
     /// The directory that `file!()` is relative to, as insta finds it but without asking cargo, which a guest
@@ -244,5 +250,26 @@ impl<'a> Info<'a> {
             ),
             server: format!("{} ({})", comparison.server.version, comparison.server.image),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("experiments::oltp::thick", "thick")]
+    #[case("experiments::oltp::thick::{{closure}}::thick", "thick")]
+    #[case("experiments::oltp::chunks::case_1_4k::{{closure}}::case_1_4k", "chunks::case_1_4k")]
+    fn a_tests_name_is_without_its_module_and_what_attributes_add(#[case] function: &'static str, #[case] name: &str) {
+        let site = Site {
+            workspace: None,
+            manifest_dir: "",
+            module: "experiments::oltp",
+            file: "",
+            function,
+        };
+        assert_eq!(site.name(), name);
     }
 }

@@ -248,6 +248,8 @@ mod tests {
             },
             latencies: latency_histogram(),
             disk_busy_percent: None,
+            cpu_busy_percent: None,
+            load_cpu_percent: None,
             cow: None,
         };
         let round = |(index, ratio): (usize, f64)| {

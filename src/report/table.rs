@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::number::{digits, interval};
-use crate::result::{Comparison, Figure, Record, Side};
+use crate::result::{Comparison, Figure, Record, Side, Window};
 
 const WIDTH: u16 = 80;
 
@@ -63,7 +63,8 @@ fn facts(record: &Record) -> Table {
         ("rounds", Some(rounds(comparison))),
         ("difference", text(&comparison.storage.difference)),
         ("COW store", cow(comparison)),
-        ("disk busy", disk_busy(comparison)),
+        ("disk busy", busy(comparison, |window| window.disk_busy_percent)),
+        ("CPU busy", processors(comparison)),
         ("load", Some(load(comparison))),
         ("storage", Some(storage(comparison))),
         ("server", text(&server(comparison))),
@@ -101,18 +102,18 @@ fn cow(comparison: &Comparison) -> Option<String> {
     text(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-fn disk_busy(comparison: &Comparison) -> Option<String> {
-    let mean = |side| {
-        let windows = comparison.windows.iter().filter(|window| window.side == side);
-        let shares: Vec<f64> = windows.filter_map(|window| window.disk_busy_percent).collect();
-        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
-    };
-    let without = comparison.storage.disk_busy_percent.or_else(|| mean(Side::Without));
-    let sides = [(without, "without"), (mean(Side::With), "with")];
-    let shown = sides
+fn busy(comparison: &Comparison, share: impl Fn(&Window) -> Option<f64>) -> Option<String> {
+    let shown = [(Side::Without, "without"), (Side::With, "with")]
         .into_iter()
-        .filter_map(|(share, side)| Some(format!("{:.0} % {side}", share?)));
+        .filter_map(|(side, name)| Some(format!("{:.0} % {name}", comparison.mean(side, &share)?)));
     text(&shown.collect::<Vec<_>>().join(", "))
+}
+
+fn processors(comparison: &Comparison) -> Option<String> {
+    let all = busy(comparison, |window| window.cpu_busy_percent)?;
+    let load = comparison.mean(Side::Without, |window| window.load_cpu_percent);
+    let load = load.map(|share| format!("; the load generator {share:.0} % without"));
+    Some(all + &load.unwrap_or_default())
 }
 
 fn load(comparison: &Comparison) -> String {
@@ -168,7 +169,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::result::{Load, Server, Storage, Verdict};
+    use crate::result::{Counts, Load, Server, Storage, Verdict, latency_histogram};
 
     fn seed() -> Record {
         let figure = |without, with, low, high| Figure {
@@ -183,6 +184,17 @@ mod tests {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect()
+        };
+        let window = |side, disk_busy, cpu_busy, load_cpu| Window {
+            round: 1,
+            side,
+            seconds: 600.0,
+            counts: Counts::default(),
+            latencies: latency_histogram(),
+            disk_busy_percent: Some(disk_busy),
+            cpu_busy_percent: Some(cpu_busy),
+            load_cpu_percent: Some(load_cpu),
+            cow: None,
         };
         Record {
             verdict: Verdict::Within,
@@ -226,6 +238,10 @@ mod tests {
                     disk_busy_percent: Some(97.2),
                 },
                 versions: pairs(&[("kernel", "6.12.48"), ("lvm", "2.03.31"), ("snaptax", "0.1.0")]),
+                windows: vec![
+                    window(Side::Without, 97.2, 71.0, 12.0),
+                    window(Side::With, 99.1, 62.0, 6.0),
+                ],
                 ..Comparison::default()
             },
         }
@@ -247,7 +263,8 @@ mod tests {
          rounds      8; half-width of throughput 3.9 % reached, 5.0 % aimed at
          difference  thick snapshot, 4 KiB chunks, 1 GiB COW store
          COW store   at most 19.0 % full, 49737 chunks copied per window
-         disk busy   97 % without
+         disk busy   97 % without, 99 % with
+         CPU busy    71 % without, 62 % with; the load generator 12 % without
          load        sysbench 0.4 oltp complex, 16 threads, 10000000 rows uniform,
                      windows of 600 s, seed 1
          storage     ext4 on a volume of 4.00 GiB, direct I/O
