@@ -27,6 +27,7 @@ mod progress;
 mod rig;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use difference::{Difference, State};
@@ -41,6 +42,7 @@ use crate::settings::{Settings, Size};
 use crate::storage::Filesystem;
 use crate::workload::Oltp;
 use rstest::fixture;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Where an experiment begins. Costs nothing until something is measured.
 #[derive(Debug, Clone, Default)]
@@ -77,17 +79,17 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// A scale that fits CI: with the guest's disk of 1200 I/O operations a second, the disk is the limit.
+    /// A scale that fits CI: on the guest's disk, the disk is the limit and not the emulated processors.
     fn new(load: Oltp) -> Self {
         Self {
             load,
-            window: Duration::from_secs(10),
+            window: Duration::from_secs(15),
             half_width: 0.05,
             volume_size: Size::mib(768),
             spare: None,
             filesystem: Filesystem::Ext4,
             mysqld: MysqldOptions {
-                buffer_pool: Size::mib(24),
+                buffer_pool: Size::mib(88),
                 ..MysqldOptions::default()
             },
         }
@@ -133,7 +135,7 @@ where
         }
     }
 
-    /// Length of a window; 10 s unless said, or `SNAPTAX_TIME`.
+    /// Length of a window; 15 s unless said, or `SNAPTAX_TIME`.
     #[must_use]
     pub fn window(mut self, length: Duration) -> Self {
         self.setup.window = length;
@@ -179,43 +181,24 @@ where
     pub fn measure(mut self) -> Result<Comparison, Error> {
         let settings = Settings::from_env().map_err(Error::Settings)?;
         crate::host::require(&settings)?;
-        let signals = Signals::catch()?;
-        Measurement::new(&self.setup, &settings, signals.flag()).run(&mut self.difference)
+        let stop = signals()?;
+        check(stop)?;
+        Measurement::new(&self.setup, &settings, stop).run(&mut self.difference)
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP as a flag, while this lives.
-#[derive(Debug)]
-struct Signals {
-    flag: std::sync::Arc<AtomicBool>,
-    ids: Vec<signal_hook::SigId>,
-}
-
-impl Signals {
-    fn catch() -> Result<Self, Error> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let mut signals = Self {
-            flag: std::sync::Arc::default(),
-            ids: Vec::new(),
-        };
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let id = signal_hook::flag::register(signal, signals.flag.clone()).map_err(Error::Signals)?;
-            signals.ids.push(id);
-        }
-        Ok(signals)
+/// SIGINT, SIGTERM and SIGHUP as a flag, which stays set: the experiments after the one that was interrupted must
+/// not start either.
+fn signals() -> Result<&'static AtomicBool, Error> {
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(stop) = STOP.get() {
+        return Ok(stop);
     }
-
-    fn flag(&self) -> &AtomicBool {
-        &self.flag
+    let stop = Arc::clone(STOP.get_or_init(Arc::default));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Error::Signals)?;
     }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for id in self.ids.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
-    }
+    signals()
 }
 
 fn check(stop: &AtomicBool) -> Result<(), Error> {

@@ -199,7 +199,7 @@ pub struct Comparison {
     pub target_half_width: f64,
     /// Largest fill of the COW store at the end of a window, in percent.
     pub cow_fill_percent: Option<f64>,
-    /// Mean number of chunks copied during a window with the snapshot.
+    /// Mean number of chunks copied from a snapshot's creation to the end of its window.
     pub chunks_copied: Option<f64>,
     /// Why nothing may be concluded from it, if so.
     pub invalid: Option<String>,

@@ -8,6 +8,12 @@ pub trait Difference {
     /// What it is, in LVM's words: `thick snapshot, 4 KiB chunks, 1 GiB COW store`.
     fn describe(&self) -> String;
 
+    /// Whether making it freezes the filesystem, as a snapshot does. When it does not, the window gets the same
+    /// freeze that those on the without side get.
+    fn freezes(&self) -> bool {
+        true
+    }
+
     /// How it is doing; asked at the end of each window.
     ///
     /// # Errors
@@ -33,6 +39,10 @@ pub struct State {
 impl Difference for () {
     fn describe(&self) -> String {
         "none".into()
+    }
+
+    fn freezes(&self) -> bool {
+        false
     }
 
     fn state(&self) -> Result<State, Error> {

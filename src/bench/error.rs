@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::{host, report, server, settings, storage, workload};
 
@@ -36,11 +37,27 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The pilot does not fit into the budget.
+    #[error(
+        "{windows} windows of {} s take at least {minutes} minutes, and the budget is {}; set SNAPTAX_BUDGET to \
+         {minutes} or more (and, in a guest, --timeout to as much and 15 more)",
+        length.as_secs(), budget.as_secs() / 60
+    )]
+    Budget {
+        /// Windows of the pilot.
+        windows: usize,
+        /// Length of each.
+        length: Duration,
+        /// Minutes needed.
+        minutes: u64,
+        /// What there is.
+        budget: Duration,
+    },
     /// Signals cannot be caught, so that nothing would be undone after one.
     #[error("cannot catch signals: {0}")]
     Signals(io::Error),
     /// SIGINT, SIGTERM or SIGHUP came.
-    #[error("interrupted; everything that was made has been removed")]
+    #[error("interrupted")]
     Interrupted,
     /// The run failed, and cleaning up after it failed too.
     #[error("{run}\nand cleaning up failed as well: {clean_up}")]

@@ -10,18 +10,22 @@ use super::{Difference, Error, Rig, Setup, State, check};
 use crate::compare::{self, PILOT, Plan};
 use crate::report::timings;
 use crate::result::{self, Comparison, Side, Window};
-use crate::settings::Settings;
+use crate::settings::{Settings, Size};
 use crate::storage::Counters;
 use crate::workload::{self, Load, Oltp, Sample};
 
 /// Load before the first round: the buffer pool fills, and the server comes to its pace.
 const WARM_UP: Duration = Duration::from_secs(15);
 
-/// Load between the end of what a window left behind and the next one.
-const SETTLE: Duration = Duration::from_secs(3);
+/// Load between the end of what a window left behind and the next one, on top of what LVM takes for the one and the
+/// other.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// From a freeze, by a snapshot or for its own sake, to the start of the window.
 const LEAD: Duration = Duration::from_millis(500);
+
+/// What a window takes beside its own length, when the machine is slow.
+const BETWEEN: Duration = Duration::from_secs(8);
 
 /// How often a wait looks at signals and at the load.
 const POLL: Duration = Duration::from_millis(100);
@@ -69,12 +73,18 @@ impl<'a> Measurement<'a> {
         mut self,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<Comparison, Error> {
+        self.require_budget()?;
         let rig = Rig::build(self.setup, self.settings, self.stop)?;
         let measured = self.measure(&rig, difference);
         let removed = step("clean up", || rig.remove());
         match (measured, removed) {
             (Ok(comparison), Ok(())) => Ok(comparison),
-            (Ok(_), Err(error)) => Err(error),
+            (Ok(mut comparison), Err(error)) => {
+                let why = format!("cleaning up failed: {error}");
+                say(&why);
+                comparison.invalid.get_or_insert(why);
+                Ok(comparison)
+            }
             (Err(error), removed) => Err(error.with_clean_up(removed)),
         }
     }
@@ -125,9 +135,28 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
+    /// The pilot at least must fit.
+    fn require_budget(&self) -> Result<(), Error> {
+        let needed = 2 * self.plan.pilot() as u32 * (self.length + BETWEEN);
+        let budget = self.budget();
+        if needed <= budget {
+            return Ok(());
+        }
+        Err(Error::Budget {
+            windows: 2 * self.plan.pilot(),
+            length: self.length,
+            minutes: needed.as_secs().div_ceil(60),
+            budget,
+        })
+    }
+
+    fn budget(&self) -> Duration {
+        self.settings.budget.unwrap_or(BUDGET)
+    }
+
     /// Whole blocks of rounds that fit the budget, at the pilot's pace.
     fn affordable(&self, pilot: Duration) -> usize {
-        let budget = self.settings.budget.unwrap_or(BUDGET).as_secs_f64();
+        let budget = self.budget().as_secs_f64();
         let round = pilot.as_secs_f64() / self.plan.pilot() as f64;
         let rounds = (budget / round) as usize;
         (rounds - rounds % 2).max(self.plan.pilot())
@@ -163,11 +192,14 @@ impl<'a> Measurement<'a> {
     ) -> Result<Window, Error> {
         self.wait(load, SETTLE)?;
         if side == Side::Without {
-            rig.mounted().freeze_and_thaw()?;
+            sham(rig)?;
             let cut = self.cut(rig, load)?;
             return Ok(cut.window(round, side, State::default()));
         }
         let difference = difference(rig)?;
+        if !difference.freezes() {
+            sham(rig)?;
+        }
         self.difference = difference.describe();
         let cut = self.cut(rig, load);
         let state = difference.state();
@@ -236,7 +268,7 @@ impl<'a> Measurement<'a> {
         let mut comparison = Comparison {
             // The gate knows the test's name.
             name: String::new(),
-            profile: format!("{}-{}", self.machine(), server.series),
+            profile: format!("{}-{}{}", self.machine(), server.series, self.scale()),
             throughput: estimates.throughput,
             mean_latency: estimates.mean_latency,
             p95_latency: estimates.p95_latency,
@@ -277,6 +309,24 @@ impl<'a> Measurement<'a> {
         })
     }
 
+    /// What makes this another measurement than the experiment's own: bounds for one do not hold for the other.
+    fn scale(&self) -> String {
+        let settings = self.settings;
+        let size = |size: Size| size.to_string().replace(' ', "");
+        let parts = [
+            ("rows", settings.rows.map(|rows| rows.to_string())),
+            ("threads", settings.threads.map(|threads| threads.to_string())),
+            ("time", settings.time.map(|time| time.as_secs().to_string())),
+            ("pool", settings.buffer_pool.map(size)),
+            ("volume", settings.volume_size.map(size)),
+            ("snapshot", settings.snapshot_size.map(size)),
+            ("chunk", settings.chunk_size.map(size)),
+            ("", cfg!(debug_assertions).then(|| "unoptimised".to_owned())),
+        ];
+        let set = parts.into_iter().filter_map(|(name, value)| Some(format!("-{name}{}", value?)));
+        set.collect()
+    }
+
     /// The mean latency of a closed loop is threads / throughput.
     fn short_window(&self) -> Option<String> {
         let threads = f64::from(self.oltp.thread_count());
@@ -293,6 +343,15 @@ impl<'a> Measurement<'a> {
             (1.5 * short.seconds * LEAST_LATENCIES / latencies.max(0.1)).ceil()
         ))
     }
+}
+
+/// What making a snapshot does, but for the snapshot: the filesystem is frozen for a moment, and LVM reports what
+/// there is before and after that.
+fn sham(rig: &Rig) -> Result<(), Error> {
+    rig.group().free()?;
+    rig.mounted().freeze_and_thaw()?;
+    rig.group().free()?;
+    Ok(())
 }
 
 /// What was seen during one window.

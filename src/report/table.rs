@@ -97,7 +97,7 @@ fn cow(comparison: &Comparison) -> Option<String> {
             .map(|fill| format!("at most {} % full", digits(fill))),
         comparison
             .chunks_copied
-            .map(|chunks| format!("{chunks:.0} chunks copied per window")),
+            .map(|chunks| format!("{chunks:.0} chunks copied by a window's end")),
     ];
     text(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
@@ -262,7 +262,7 @@ mod tests {
                      inside its bounds 2.2 to 3.5
          rounds      8; half-width of throughput 3.9 % reached, 5.0 % aimed at
          difference  thick snapshot, 4 KiB chunks, 1 GiB COW store
-         COW store   at most 19.0 % full, 49737 chunks copied per window
+         COW store   at most 19.0 % full, 49737 chunks copied by a window's end
          disk busy   97 % without, 99 % with
          CPU busy    71 % without, 62 % with; the load generator 12 % without
          load        sysbench 0.4 oltp complex, 16 threads, 10000000 rows uniform,

@@ -28,7 +28,11 @@ if [ -e "$mark" ]; then
         "$install" --no-defaults --datadir="$data" --force --skip-test-db \
             --auth-root-authentication-method=normal
         ;;
-    *) "$server" --no-defaults --user=root --datadir="$data" --initialize-insecure ;;
+    # Nothing of this needs to outlive a crash: a half-made directory is emptied anyway.
+    *)
+        "$server" --no-defaults --user=root --datadir="$data" --skip-log-bin --innodb-doublewrite=OFF \
+            --innodb-flush-log-at-trx-commit=0 --innodb-buffer-pool-size=64M --initialize-insecure
+        ;;
     esac
     sync
     rm "$mark"
