@@ -14,6 +14,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a program may take when nothing else is said.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// How long a killed program may take to go: one that waits for a suspended disk only does when that resumes.
+const KILL_DEADLINE: Duration = Duration::from_secs(2);
+
+/// How long output may be read after the program's end: what it left running may keep its pipes open.
+const OUTPUT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A program with its arguments, not yet started.
 #[derive(Debug, Clone)]
@@ -72,7 +79,8 @@ pub enum Error {
         /// Its standard error.
         stderr: String,
     },
-    /// The program did not end in time; it and its children were killed.
+    /// The program did not end in time; it and its children were killed. Those that wait for a suspended disk or
+    /// a frozen filesystem may only go when it comes back.
     #[error("`{command}` did not end within {} s and was killed{}", deadline.as_secs(), said(stderr))]
     Deadline {
         /// The whole command line.
@@ -139,7 +147,8 @@ impl Command {
         self
     }
 
-    /// How long the program may take, [`DEFAULT_DEADLINE`] unless said.
+    /// How long the program may take, [`DEFAULT_DEADLINE`] unless said. Neither a program that cannot be killed
+    /// nor one that left others running is waited for more than 3 s longer.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -166,28 +175,26 @@ impl Command {
         })
     }
 
-    /// Runs the program to its end, whatever its status.
+    /// Runs the program to its end, whatever its status. Of what it leaves running, the output is read for 1 s.
     ///
     /// # Errors
     /// When it is missing, cannot be started, or misses its deadline.
     pub fn output(&self) -> Result<Output, Error> {
         let mut child = self.spawn()?;
-        let writer = self.input.clone().zip(child.stdin.take()).map(|(bytes, mut pipe)| {
+        if let Some((bytes, mut pipe)) = self.input.clone().zip(child.stdin.take()) {
             // A program may end without reading its input: a broken pipe here is no error.
-            thread::spawn(move || drop(pipe.write_all(&bytes)))
-        });
-        let stdout = child.stdout.take().map(drain);
-        let stderr = child.stderr.take().map(drain);
+            thread::spawn(move || drop(pipe.write_all(&bytes)));
+        }
+        let stdout = child.stdout.take().map(Reader::start);
+        let stderr = child.stderr.take().map(Reader::start);
 
         let ended = wait_until(&mut child, Instant::now() + self.deadline);
         if !matches!(ended, Ok(Some(_))) {
             kill_group(&child);
-            drop(child.wait());
+            drop(wait_until(&mut child, Instant::now() + KILL_DEADLINE));
         }
-        if let Some(writer) = writer {
-            drop(writer.join());
-        }
-        let (stdout, stderr) = (collect(stdout), collect(stderr));
+        let end = Instant::now() + OUTPUT_DEADLINE;
+        let [stdout, stderr] = [stdout, stderr].map(|reader| reader.map(|reader| reader.text(end)).unwrap_or_default());
         match ended {
             Ok(Some(status)) => Ok(Output { status, stdout, stderr }),
             Ok(None) => Err(Error::Deadline {
@@ -271,17 +278,41 @@ fn kill_group(child: &Child) {
     }
 }
 
-fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        drop(pipe.read_to_end(&mut bytes));
-        bytes
-    })
+/// Reads a pipe in a thread of its own, so that what came can be had while the pipe is still open.
+struct Reader {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
 }
 
-fn collect(reader: Option<JoinHandle<Vec<u8>>>) -> String {
-    let bytes = reader.and_then(|reader| reader.join().ok());
-    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+impl Reader {
+    fn start<P: Read + Send + 'static>(mut pipe: P) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&bytes);
+        let thread = thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                match pipe.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(length) => {
+                        let mut bytes = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                        bytes.extend_from_slice(&buffer[..length]);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+        });
+        Self { bytes, thread }
+    }
+
+    /// What was read up to the pipe's end, or up to `end` when others keep it open.
+    fn text(self, end: Instant) -> String {
+        while !self.thread.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
 }
 
 #[cfg(test)]
@@ -332,6 +363,28 @@ mod tests {
             .unwrap_err();
         assert!(matches!(error, Error::Deadline { ref stderr, .. } if stderr.contains("waiting")));
         assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[rstest]
+    #[case::it_ends("setsid sleep 5 & echo started", None)]
+    #[case::it_is_killed("setsid sleep 5 & echo started >&2; sleep 60", Some("started"))]
+    fn what_a_program_leaves_running_is_not_waited_for(#[case] script: &str, #[case] killed: Option<&str>) {
+        let started = Instant::now();
+        let result = shell(script).deadline(Duration::from_secs(1)).run();
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+        match (result, killed) {
+            (Ok(output), None) => assert_eq!(output.stdout, "started\n"),
+            (Err(Error::Deadline { stderr, .. }), Some(said)) => assert_eq!(stderr.trim(), said),
+            (result, _) => panic!("{result:?}"),
+        }
+    }
+
+    #[test]
+    fn input_that_nobody_reads_is_not_waited_for() {
+        let started = Instant::now();
+        let output = shell("setsid sleep 5 <&0 & echo started").input(vec![0; 1 << 20]).run();
+        assert_eq!(output.unwrap().stdout, "started\n");
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     }
 
     #[test]

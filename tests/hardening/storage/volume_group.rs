@@ -1,10 +1,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serial_test::file_serial;
-use snaptax::command::Command;
+use snaptax::command::{self, Command};
 use snaptax::settings::Size;
 use snaptax::storage::{Error, Lvm, SnapshotStatus, VolumeGroup};
 use tempfile::TempDir;
@@ -193,4 +193,26 @@ fn a_mount_in_use_names_the_process_that_uses_it() {
     );
     drop(group);
     assert_nothing_remains(&directory);
+}
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn a_program_that_cannot_be_killed_does_not_outlast_its_deadline_by_much() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(128));
+    let mounted = mounted(&group, &directory);
+    let fsfreeze = |what: &str| Command::new("fsfreeze").arg(what).arg(mounted.path()).run();
+    fsfreeze("--freeze").unwrap();
+    let started = Instant::now();
+    let result = Command::new("touch")
+        .arg(mounted.path().join("file"))
+        .deadline(Duration::from_secs(1))
+        .run();
+    let elapsed = started.elapsed();
+    fsfreeze("--unfreeze").unwrap();
+    assert!(matches!(result, Err(command::Error::Deadline { .. })), "{result:?}");
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+    mounted.unmount().unwrap().remove().unwrap();
+    group.remove().unwrap();
 }
