@@ -181,7 +181,8 @@ impl Lv {
             .chain(tags.iter().map(String::as_str))
             .chain(args.iter().copied())
             .collect();
-        group.lvm().run(format!("create {}", lv.full_name()), &args)?;
+        let doing = format!("create {}", lv.full_name());
+        group.lvm().run_suspending(group.name(), doing, &args)?;
 
         let fields = "lv_name,lv_attr,lv_size,chunk_size,lv_dm_path,origin";
         let rows = group.lvm().report("lvs", fields, &lv.full_name())?;
@@ -253,7 +254,8 @@ impl Lv {
             .copied()
             .chain([&*full_name])
             .collect();
-        self.group.lvm().run(format!("remove {full_name}"), &args)?;
+        let doing = format!("remove {full_name}");
+        self.group.lvm().run_suspending(self.group.name(), doing, &args)?;
         if let Some(name) = self.dm_name() {
             let parts = [format!("{name}-cow"), format!("{name}-real"), name];
             let left: Vec<_> = dm::names()?

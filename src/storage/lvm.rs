@@ -3,10 +3,14 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::command::{Command, Output};
 use crate::storage::report::{Row, rows};
-use crate::storage::{Error, udevd_runs};
+use crate::storage::{Error, dm, udevd_runs};
+
+/// How long a command may take that suspends devices, and so waits for all that is being written to them.
+const SUSPEND_DEADLINE: Duration = Duration::from_secs(600);
 
 /// LVM that sees nothing but the devices it is told of, and reads nothing of the host's configuration.
 ///
@@ -117,6 +121,18 @@ impl Lvm {
     /// Runs one of LVM's commands.
     pub(super) fn run(&self, doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
         self.command("lvm").args(args).run().map_err(Error::command(doing))
+    }
+
+    /// Runs one of LVM's commands that suspend a group's devices on the way, and resumes them should it fail: a
+    /// command that was killed in between leaves them suspended, and whoever writes to them waiting.
+    pub(super) fn run_suspending(&self, group: &str, doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
+        let command = self.command("lvm").args(args).deadline(SUSPEND_DEADLINE);
+        command.run().map_err(|source| {
+            if let Err(error) = dm::resume(self, group) {
+                eprintln!("snaptax: left suspended: {error}");
+            }
+            Error::command(doing)(source)
+        })
     }
 
     /// Runs `lvs` or `vgs` on a group or volume, or on all when `of` is empty, and reads its report.

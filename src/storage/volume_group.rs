@@ -235,7 +235,8 @@ impl Registered {
                 .copied()
                 .chain([self.name.as_str()])
                 .collect();
-            self.lvm.run(format!("remove volume group {}", self.name), &args)?;
+            let doing = format!("remove volume group {}", self.name);
+            self.lvm.run_suspending(&self.name, doing, &args)?;
         }
         let left: Vec<_> = dm::names()?
             .into_iter()

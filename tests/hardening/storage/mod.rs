@@ -58,8 +58,12 @@ fn assert_nothing_remains(directory: &TempDir) {
 }
 
 fn group(directory: &TempDir, size: Size) -> VolumeGroup {
+    group_named("vgtest", directory, size)
+}
+
+fn group_named(name: &str, directory: &TempDir, size: Size) -> VolumeGroup {
     let lvm = Lvm::isolated(directory.path().join("lvm")).unwrap();
-    VolumeGroup::on_file(&lvm, "vgtest", directory.path().join("vgtest.pv"))
+    VolumeGroup::on_file(&lvm, name, directory.path().join(format!("{name}.pv")))
         .size(size)
         .create()
         .unwrap()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serial_test::file_serial;
 use snaptax::command::{self, Command};
 use snaptax::settings::Size;
-use snaptax::storage::{Error, Lvm, SnapshotStatus, VolumeGroup};
+use snaptax::storage::{Error, LogicalVolume, Lvm, SnapshotStatus, VolumeGroup};
 use tempfile::TempDir;
 
 use super::{assert_nothing_remains, group, mounted, remains, work_dir};
@@ -214,5 +214,36 @@ fn a_program_that_cannot_be_killed_does_not_outlast_its_deadline_by_much() {
     assert!(matches!(result, Err(command::Error::Deadline { .. })), "{result:?}");
     assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
     mounted.unmount().unwrap().remove().unwrap();
+    group.remove().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and device-mapper"]
+#[file_serial(storage)]
+fn an_origin_left_suspended_by_a_failed_command_runs_again_and_others_stay_as_they_are() {
+    let directory = work_dir();
+    let group = group(&directory, Size::mib(128));
+    let volume = group.volume("datalv").size(Size::mib(16)).create().unwrap();
+    let other_directory = TempDir::new_in(directory.path()).unwrap();
+    let other_group = crate::storage::group_named("other", &other_directory, Size::mib(32));
+    let other = other_group.volume("datalv").size(Size::mib(16)).create().unwrap();
+    let dmsetup = |args: &[&str], volume: &LogicalVolume| {
+        let command = Command::new("dmsetup").env("DM_DISABLE_UDEV", "1").args(args);
+        command.arg(volume.path()).run().unwrap().stdout.trim().to_owned()
+    };
+    let suspended = |volume| dmsetup(&["info", "--columns", "--noheadings", "--options", "suspended"], volume);
+    dmsetup(&["suspend"], &volume);
+    dmsetup(&["suspend"], &other);
+    assert_eq!(suspended(&volume), "Suspended");
+
+    let builder = volume.thick_snapshot("snap").size(Size::mib(4));
+    let error = builder.chunk_size(Size::bytes(5000)).create().unwrap_err();
+    assert!(matches!(error, Error::Command { .. }), "{error}");
+    assert_eq!((suspended(&volume), suspended(&other)), ("Active".into(), "Suspended".into()));
+
+    dmsetup(&["resume"], &other);
+    other.remove().unwrap();
+    other_group.remove().unwrap();
+    volume.remove().unwrap();
     group.remove().unwrap();
 }
