@@ -122,11 +122,11 @@ impl Mounted {
     ///
     /// # Errors
     /// When something still uses it; the error says what. `Drop` has tried once more by then.
-    pub fn unmount(self) -> Result<LogicalVolume, Error> {
-        let Self { mut point, volume } = self;
-        point.unmount(RELEASE_DEADLINE)?;
-        volume.lv().wait_until_closed(RELEASE_DEADLINE)?;
-        Ok(volume)
+    pub fn unmount(mut self) -> Result<LogicalVolume, Error> {
+        // On fields, so that an error drops them in their order: the mount before its volume.
+        self.point.unmount(RELEASE_DEADLINE)?;
+        self.volume.lv().wait_until_closed(RELEASE_DEADLINE)?;
+        Ok(self.volume)
     }
 }
 

@@ -108,10 +108,10 @@ impl LoopDevice {
     ///
     /// # Errors
     /// When something still uses the device.
-    pub fn remove(self) -> Result<(), Error> {
-        let Self { mut attachment, file } = self;
-        attachment.detach(RELEASE_DEADLINE)?;
-        file.remove()
+    pub fn remove(mut self) -> Result<(), Error> {
+        // On fields, so that an error drops them in their order: the device before its file.
+        self.attachment.detach(RELEASE_DEADLINE)?;
+        self.file.remove()
     }
 }
 

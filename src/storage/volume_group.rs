@@ -140,14 +140,14 @@ impl VolumeGroup {
     /// # Errors
     /// When there are volumes in it, or something still uses it.
     pub fn remove(self) -> Result<(), Error> {
-        let group = Arc::try_unwrap(self.0).map_err(|group| Error::StillHeld {
+        let mut group = Arc::try_unwrap(self.0).map_err(|group| Error::StillHeld {
             what: format!("volume group {}", group.name()),
             waited: Duration::ZERO,
             holders: vec!["a volume, snapshot or other handle of this program".into()],
         })?;
-        let Group { mut registered, device } = group;
-        registered.remove(&[])?;
-        device.remove()
+        // On fields, so that an error drops them in their order: the group before its device.
+        group.registered.remove(&[])?;
+        group.device.remove()
     }
 }
 

@@ -174,9 +174,10 @@ fn a_group_or_origin_that_is_still_needed_is_not_removed() {
 #[test]
 #[ignore = "needs root and device-mapper; takes the 30 s that a mount is given"]
 #[file_serial(storage)]
-fn a_mount_in_use_names_the_process_that_uses_it() {
+fn a_mount_in_use_names_the_process_that_uses_it_and_goes_before_its_volume() {
     let directory = work_dir();
     let group = group(&directory, Size::mib(128));
+    let free = group.free().unwrap();
     let mounted = mounted(&group, &directory);
     let file = File::create(mounted.path().join("ibdata1")).unwrap();
     let error = thread::scope(|scope| {
@@ -191,6 +192,7 @@ fn a_mount_in_use_names_the_process_that_uses_it() {
         message.contains(&format!("process {} ", std::process::id())) && message.contains("ibdata1"),
         "{message}"
     );
+    assert_eq!(group.free().unwrap(), free, "the volume is gone");
     drop(group);
     assert_nothing_remains(&directory);
 }
