@@ -233,15 +233,15 @@ fn an_origin_left_suspended_by_a_failed_command_runs_again_and_others_stay_as_th
         let command = Command::new("dmsetup").env("DM_DISABLE_UDEV", "1").args(args);
         command.arg(volume.path()).run().unwrap().stdout.trim().to_owned()
     };
-    let suspended = |volume| dmsetup(&["info", "--columns", "--noheadings", "--options", "suspended"], volume);
+    let suspended = |volume| dmsetup(&["info"], volume).contains("SUSPENDED");
     dmsetup(&["suspend"], &volume);
     dmsetup(&["suspend"], &other);
-    assert_eq!(suspended(&volume), "Suspended");
+    assert!(suspended(&volume) && suspended(&other));
 
     let builder = volume.thick_snapshot("snap").size(Size::mib(4));
     let error = builder.chunk_size(Size::bytes(5000)).create().unwrap_err();
     assert!(matches!(error, Error::Command { .. }), "{error}");
-    assert_eq!((suspended(&volume), suspended(&other)), ("Active".into(), "Suspended".into()));
+    assert!(!suspended(&volume) && suspended(&other));
 
     dmsetup(&["resume"], &other);
     other.remove().unwrap();
