@@ -117,13 +117,12 @@ impl LoopDevice {
 
 impl Attachment {
     fn detach(&mut self, deadline: Duration) -> Result<(), Error> {
-        let gone = wait_until(deadline, || {
-            for found in attached_to(self.identity)? {
-                // What it says does not count: the next look does.
-                drop(Command::new("losetup").arg("--detach").arg(&found.device).output());
-            }
-            Ok::<_, Error>(attached_to(self.identity)?.is_empty())
-        })?;
+        for found in attached_to(self.identity)? {
+            // Told once: a device in use goes by itself when it no longer is, and its number may soon be another
+            // file's. What losetup says does not count, the looks below do.
+            drop(Command::new("losetup").arg("--detach").arg(&found.device).output());
+        }
+        let gone = wait_until(deadline, || Ok::<_, Error>(attached_to(self.identity)?.is_empty()))?;
         if gone {
             self.detached = true;
             return Ok(());
