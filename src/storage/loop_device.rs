@@ -16,13 +16,14 @@ const ATTACH_DEADLINE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct LoopDevice {
     attachment: Attachment,
+    device: PathBuf,
+    name: String,
     file: BackingFile,
 }
 
+/// Whatever is attached to a file, now or later.
 #[derive(Debug)]
 struct Attachment {
-    device: PathBuf,
-    name: String,
     identity: (u64, (u32, u32)),
     detached: bool,
 }
@@ -34,6 +35,11 @@ impl LoopDevice {
     /// When that fails, or direct I/O cannot be used. The file is deleted then.
     pub fn attach(file: BackingFile) -> Result<Self, Error> {
         let lock = lock()?;
+        // Before the first attempt: one that attaches may still fail, and so may the look that would tell.
+        let attachment = Attachment {
+            identity: file.identity(),
+            detached: false,
+        };
         let command = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
             .arg(file.path());
@@ -53,12 +59,13 @@ impl LoopDevice {
                 source,
             });
         }
-        Self::verified(file)
+        Self::verified(file, attachment)
     }
 
-    /// Takes the device found by the file's inode, not the name that losetup printed.
-    fn verified(file: BackingFile) -> Result<Self, Error> {
-        let found = attached_to(file.identity())?;
+    /// Takes the device found by the file's inode, not the name that losetup printed. The last argument is the
+    /// first to be dropped.
+    fn verified(file: BackingFile, attachment: Attachment) -> Result<Self, Error> {
+        let found = attached_to(attachment.identity)?;
         let Some(found) = found.first() else {
             return Err(Error::NotAsAsked {
                 what: "the loop device's file".into(),
@@ -68,25 +75,23 @@ impl LoopDevice {
         };
         let device = PathBuf::from(&found.device);
         let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let attachment = Attachment {
-            device,
-            name,
-            identity: file.identity(),
-            detached: false,
-        };
-        let device = Self { attachment, file };
         if !found.direct_io {
             return Err(Error::DirectIoOff {
-                file: device.file.path().to_owned(),
+                file: file.path().to_owned(),
             });
         }
-        Ok(device)
+        Ok(Self {
+            attachment,
+            device,
+            name,
+            file,
+        })
     }
 
     /// Its node, as `/dev/loop0`.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.attachment.device
+        &self.device
     }
 
     /// The file behind it.
@@ -100,7 +105,7 @@ impl LoopDevice {
     /// # Errors
     /// When it is gone.
     pub fn counters(&self) -> Result<Counters, Error> {
-        Counters::of(&self.attachment.name)
+        Counters::of(&self.name)
     }
 
     /// Detaches it and deletes its file. Returns when nothing is attached to the file any more, which losetup
@@ -117,7 +122,8 @@ impl LoopDevice {
 
 impl Attachment {
     fn detach(&mut self, deadline: Duration) -> Result<(), Error> {
-        for found in attached_to(self.identity)? {
+        let attached = attached_to(self.identity)?;
+        for found in &attached {
             // Told once: a device in use goes by itself when it no longer is, and its number may soon be another
             // file's. What losetup says does not count, the looks below do.
             drop(Command::new("losetup").arg("--detach").arg(&found.device).output());
@@ -127,11 +133,12 @@ impl Attachment {
             self.detached = true;
             return Ok(());
         }
-        let number = holders::number_of(&self.device);
+        let devices: Vec<_> = attached.into_iter().map(|found| found.device).collect();
+        let numbers = devices.iter().filter_map(|device| holders::number_of(device.as_ref()));
         Err(Error::StillHeld {
-            what: self.device.display().to_string(),
+            what: devices.join(", "),
             waited: deadline,
-            holders: number.map(holders::of_device).unwrap_or_default(),
+            holders: numbers.flat_map(holders::of_device).collect(),
         })
     }
 }
