@@ -4,8 +4,14 @@ use std::path::Path;
 use crate::command::Command;
 use crate::host::{Finding, IN_A_GUEST, Reason};
 
-/// The device-mapper targets that snapshots need, and their modules.
-const TARGETS: &[(&str, &str)] = &[("snapshot", "dm-snapshot"), ("thin-pool", "dm-thin-pool")];
+/// A device-mapper target and its module.
+type Target = (&'static str, &'static str);
+
+/// What thick snapshots are made of.
+const SNAPSHOT: Target = ("snapshot", "dm-snapshot");
+
+/// What thin snapshots are made of, which no experiment makes yet.
+const THIN_POOL: Target = ("thin-pool", "dm-thin-pool");
 
 pub(super) fn survey() -> Vec<Finding> {
     let mut findings = vec![loop_devices().into()];
@@ -16,11 +22,8 @@ pub(super) fn survey() -> Vec<Finding> {
             .run()
             .map(|output| output.stdout)
             .unwrap_or_default();
-        findings.extend(
-            TARGETS
-                .iter()
-                .map(|(name, module)| target(&loaded, name, module).into()),
-        );
+        findings.push(target(&loaded, SNAPSHOT).into());
+        findings.push(noted(target(&loaded, THIN_POOL)));
     }
     findings.insert(0, device_mapper.into());
     findings
@@ -53,7 +56,7 @@ fn device_mapper() -> Result<String, Reason> {
 }
 
 /// A target that is not loaded yet is when LVM asks for it, if there is a module.
-fn target(loaded: &str, name: &str, module: &str) -> Result<String, Reason> {
+fn target(loaded: &str, (name, module): Target) -> Result<String, Reason> {
     if is_listed(loaded, name) {
         return Ok(format!("device-mapper has the target {name}"));
     }
@@ -64,6 +67,14 @@ fn target(loaded: &str, name: &str, module: &str) -> Result<String, Reason> {
         format!("device-mapper has no target {name}, and there is no module {module}"),
         format!("install the kernel's extra modules, or {IN_A_GUEST}"),
     ))
+}
+
+/// For what nothing needs yet.
+fn noted(result: Result<String, Reason>) -> Finding {
+    result.map_or_else(
+        |reason| Finding::Note(format!("{}; only thin snapshots would need it", reason.what)),
+        Finding::Good,
+    )
 }
 
 fn is_listed(targets: &str, name: &str) -> bool {
@@ -103,8 +114,26 @@ mod tests {
 
     #[test]
     fn a_missing_target_offers_the_guest() {
-        let reason = target("linear v1.4.0\n", "no-such", "dm-no-such").unwrap_err();
+        let reason = target("linear v1.4.0\n", ("no-such", "dm-no-such")).unwrap_err();
         assert!(reason.fix.contains("cargo experiments"), "{reason}");
+    }
+
+    #[test]
+    fn what_nothing_needs_yet_is_noted_but_not_missing() {
+        let finding = noted(target("snapshot v1.16.0\n", ("no-such", "dm-no-such")));
+        assert!(matches!(finding, Finding::Note(ref text) if text.contains("no-such")), "{finding:?}");
+    }
+
+    #[test]
+    fn the_target_of_thick_snapshots_stays_required() {
+        let about = |finding: &&Finding, target: &str| format!("{finding:?}").contains(&format!("target {target}"));
+        let findings = survey();
+        if matches!(findings[0], Finding::Missing(_)) {
+            return;
+        }
+        let snapshot = findings.iter().find(|finding| about(finding, "snapshot")).unwrap();
+        let thin_pool = findings.iter().find(|finding| about(finding, "thin-pool")).unwrap();
+        assert!(!matches!(snapshot, Finding::Note(_)) && !matches!(thin_pool, Finding::Missing(_)));
     }
 
     #[test]
