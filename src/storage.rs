@@ -50,7 +50,7 @@ pub use report::{AttachedLoop, LvAttr, Row, loop_devices, rows};
 pub use snapshot::{Snapshot, SnapshotBuilder};
 pub use status::{CowSectors, SnapshotStatus};
 pub use udev::udevd_runs;
-pub use volume_group::{VolumeGroup, VolumeGroupBuilder};
+pub use volume_group::{VolumeGroup, VolumeGroupBuilder, group_size};
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use crate::host::{Finding, Reason};
 use crate::settings::{Settings, Size};
-use crate::storage::{BackingFile, Error};
+use crate::storage::{BackingFile, Error, group_size};
 
 /// What the smallest useful experiment takes.
 const LEAST: Size = Size::gib(2);
@@ -38,18 +38,13 @@ fn free_space(directory: &Path) -> Result<Size, Reason> {
     Ok(Size::bytes(space.f_bavail.saturating_mul(space.f_frsize)))
 }
 
-/// The volume and its snapshot, when settings give their sizes, and a little for LVM.
+/// The group that an experiment makes, as far as settings give its size: the volume's is otherwise in its code.
 fn needed(settings: &Settings) -> Size {
-    let (Some(volume), snapshot) = (settings.volume_size, settings.snapshot_size) else {
-        return LEAST;
-    };
-    let snapshot = snapshot.unwrap_or(volume);
-    Size::bytes(
-        volume
-            .as_bytes()
-            .saturating_add(snapshot.as_bytes())
-            .saturating_add(Size::mib(64).as_bytes()),
-    )
+    match (settings.volume_size, settings.snapshot_size) {
+        (Some(volume), snapshot) => group_size(volume, snapshot),
+        (None, Some(snapshot)) => LEAST.max(group_size(Size::bytes(0), Some(snapshot))),
+        (None, None) => LEAST,
+    }
 }
 
 fn enough(directory: &Path, free: Size, needed: Size) -> Result<String, Reason> {
@@ -96,9 +91,10 @@ mod tests {
 
     #[rstest]
     #[case(None, None, LEAST)]
-    #[case(None, Some(Size::gib(9)), LEAST)]
-    #[case(Some(Size::gib(20)), Some(Size::gib(10)), Size::mib(30 * 1024 + 64))]
-    #[case(Some(Size::gib(1)), None, Size::mib(2 * 1024 + 64))]
+    #[case(None, Some(Size::mib(4)), LEAST)]
+    #[case(None, Some(Size::gib(9)), group_size(Size::bytes(0), Some(Size::gib(9))))]
+    #[case(Some(Size::gib(20)), Some(Size::gib(10)), Size::mib(30 * 1024 + 80 + 16))]
+    #[case(Some(Size::gib(1)), None, Size::mib(2 * 1024 + 8 + 16))]
     fn the_space_needed_follows_the_settings(
         #[case] volume: Option<Size>,
         #[case] snapshot: Option<Size>,

@@ -9,6 +9,26 @@ use crate::storage::{BackingFile, Counters, Error, LoopDevice, Lvm, VolumeBuilde
 
 const LEAST: Size = Size::mib(8);
 
+/// What LVM itself takes of a group, generously.
+const RESERVE: Size = Size::mib(16);
+
+/// Size of a group with room for a volume and what is to be made beside it: unless said, a thick snapshot that can
+/// never be too small, which takes 16 bytes of metadata for each chunk of 4 KiB.
+///
+/// ```
+/// use snaptax::settings::Size;
+/// use snaptax::storage::group_size;
+///
+/// assert!(group_size(Size::gib(20), None) > Size::gib(40));
+/// assert!(group_size(Size::gib(20), Some(Size::gib(10))) < Size::gib(31));
+/// ```
+#[must_use]
+pub fn group_size(volume: Size, spare: Option<Size>) -> Size {
+    let (volume, spare) = (volume.as_bytes(), spare.unwrap_or(volume).as_bytes());
+    let parts = [volume, spare, spare / 128, RESERVE.as_bytes()];
+    Size::bytes(parts.into_iter().fold(0, u64::saturating_add))
+}
+
 /// A volume group on a loop device of its own. Removed with all it contains when the last handle to it, or
 /// to a volume in it, is dropped.
 #[derive(Debug, Clone)]
@@ -268,4 +288,22 @@ impl Drop for Registered {
 fn exists(lvm: &Lvm, name: &str) -> Result<bool, Error> {
     let rows = lvm.report("vgs", "vg_name", "")?;
     Ok(rows.iter().any(|row| row.text("vg_name") == Some(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_room_for_the_volume_and_a_snapshot_that_holds_all_of_it() {
+        let metadata = Size::gib(1).as_bytes() / 4096 * 16;
+        let least = 2 * Size::gib(1).as_bytes() + metadata;
+        assert!(group_size(Size::gib(1), None).as_bytes() > least);
+        assert!(group_size(Size::gib(1), Some(Size::mib(4))) < Size::mib(1050));
+    }
+
+    #[test]
+    fn a_size_beyond_any_disk_is_no_overflow() {
+        assert_eq!(group_size(Size::bytes(u64::MAX), None), Size::bytes(u64::MAX));
+    }
 }
