@@ -50,6 +50,9 @@ pub const START_DEADLINE: Duration = Duration::from_secs(300);
 /// How long a server may take to shut down: every dirty page goes to a volume that may be slow.
 pub const STOP_DEADLINE: Duration = Duration::from_secs(300);
 
+/// How long Docker gives a server that cannot be asked, before it kills it; its client waits for 120 s.
+const DOCKER_STOP_DEADLINE: Duration = Duration::from_secs(110);
+
 /// How long the server may take to answer a question about itself.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -168,15 +171,11 @@ impl Server {
     /// When it does not end within [`STOP_DEADLINE`], or with another exit status than 0: what lies in the data
     /// directory then needs recovery. The container is gone afterwards all the same.
     pub fn stop(self) -> Result<(), Error> {
-        // Docker's own stop ends in a kill, and its client gives up waiting before that.
-        let asked = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .query_drop("SHUTDOWN");
-        if asked.is_err() {
+        // Docker's own stop ends in a kill, and its client gives up waiting before `STOP_DEADLINE`.
+        if self.ask_to_shut_down().is_err() {
+            let seconds = i32::try_from(DOCKER_STOP_DEADLINE.as_secs()).ok();
             self.container
-                .stop_with_timeout(Some(60))
+                .stop_with_timeout(seconds)
                 .map_err(|error| Error::docker("stop the server's container", error))?;
         }
         let end = Instant::now() + STOP_DEADLINE;
@@ -201,6 +200,14 @@ impl Server {
         self.container
             .rm()
             .map_err(|error| Error::docker("remove the server's container", error))
+    }
+
+    /// On a new connection when the kept one is gone: the server closes what is idle for its `wait_timeout`.
+    fn ask_to_shut_down(&self) -> Result<(), mysql::Error> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection
+            .query_drop("SHUTDOWN")
+            .or_else(|_| first_answers(&self.socket)?.query_drop("SHUTDOWN"))
     }
 
     fn query<T: FromRow>(&self, query: &str) -> Result<Vec<T>, Error> {

@@ -1,7 +1,8 @@
 use std::env;
 use std::fs;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use snaptax::command::Command;
 use snaptax::server::{Error, Server};
@@ -145,6 +146,23 @@ fn an_image_that_does_not_exist_is_named_with_the_setting() {
     let message = error.to_string();
     assert!(message.contains("localhost:1/no-such/image:0.1"), "{message}");
     assert!(message.contains("SNAPTAX_IMAGE"), "{message}");
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_server_that_closed_the_kept_connection_is_asked_anew_and_gets_no_signal() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    options.mysqld.extra = vec!["wait_timeout=1".into()];
+    let server = Server::start(options, &running()).unwrap();
+    let container = server.container_id().to_owned();
+    thread::sleep(Duration::from_secs(4));
+    server.stop().unwrap();
+    let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1;
+    let events = Command::new("docker").args(["events", "--format", "{{.Action}}", "--since", "10m"]);
+    let events = events.args(["--until", &until.to_string(), "--filter", &format!("container={container}")]);
+    let events = events.run().unwrap().stdout;
+    assert!(events.contains("die") && !events.contains("kill"), "{events}");
 }
 
 #[test]
