@@ -5,7 +5,7 @@ use crate::storage::Error;
 /// One line of an LVM report.
 ///
 /// LVM's versions differ in how they write a value: numbers as strings or as numbers; `""`, `null` or `-1`
-/// for none; tags as `"a,b"` or as a list. The accessors take all of them, and none is never 0.
+/// for none. The accessors take all of them, and none is never 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row(Map<String, Value>);
 
@@ -63,33 +63,17 @@ impl Row {
             _ => None,
         }
     }
-
-    /// A list, such as tags.
-    #[must_use]
-    pub fn list(&self, field: &str) -> Vec<&str> {
-        match self.0.get(field) {
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
-            Some(Value::String(text)) => text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(),
-            _ => Vec::new(),
-        }
-    }
 }
 
 fn whole(number: f64) -> Option<u64> {
     (number.fract() == 0.0 && (0.0..9.0e15).contains(&number)).then_some(number as u64)
 }
 
-/// The letters of `lv_attr` that matter here (lvs(8)); LVM's versions print 6 to 10 of them.
+/// The letter of `lv_attr` that matters here (lvs(8)); LVM's versions print 6 to 10 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LvAttr {
-    /// What kind of volume: `-` plain, `o` origin, `s` snapshot, `S` invalid snapshot, `V` thin, ...
-    pub kind: char,
     /// Its state: `a` active, `I` invalid snapshot, `m` or `M` failed merge, `-` inactive, ...
     pub state: char,
-    /// Whether it is open.
-    pub open: bool,
-    /// Whether plain activation passes it over; `None` when LVM is too old to say.
-    pub skips_activation: Option<bool>,
 }
 
 impl LvAttr {
@@ -97,7 +81,7 @@ impl LvAttr {
     ///
     /// ```
     /// use snaptax::storage::LvAttr;
-    /// assert!(LvAttr::parse("owi-aos---").is_some_and(|attr| attr.is_active() && attr.open));
+    /// assert!(LvAttr::parse("owi-aos---").is_some_and(|attr| attr.is_active()));
     /// ```
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -105,12 +89,7 @@ impl LvAttr {
         if !(6..=10).contains(&letters.len()) {
             return None;
         }
-        Some(Self {
-            kind: letters[0],
-            state: letters[4],
-            open: letters[5] == 'o',
-            skips_activation: letters.get(9).map(|letter| *letter == 'k'),
-        })
+        Some(Self { state: letters[4] })
     }
 
     /// Whether the volume has a working device.
@@ -205,15 +184,6 @@ mod tests {
         assert_eq!(one(value).number("field"), number);
     }
 
-    #[rstest]
-    #[case(r#""snaptax,snaptax.run=1-2""#, &["snaptax", "snaptax.run=1-2"])]
-    #[case(r#"["snaptax","snaptax.run=1-2"]"#, &["snaptax", "snaptax.run=1-2"])]
-    #[case(r#""""#, &[])]
-    #[case("null", &[])]
-    fn tags_are_a_list_however_written(#[case] value: &str, #[case] tags: &[&str]) {
-        assert_eq!(one(value).list("field"), tags);
-    }
-
     #[test]
     fn several_reports_are_joined_and_the_log_is_passed_over() {
         let json = r#"{"report": [{"lv": [{"lv_name":"a"}]}, {"vg": []}, {"lv": [{"lv_name":"b"}]}],
@@ -237,28 +207,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("owi-ao", 'o', 'a', true, None)]
-    #[case("swi-a-s-", 's', 'a', false, None)]
-    #[case("swi-I-s--", 's', 'I', false, None)]
-    #[case("Vwi---tz-k", 'V', '-', false, Some(true))]
-    #[case("-wi-ao----", '-', 'a', true, Some(false))]
-    #[case("Swi-m-s---", 'S', 'm', false, Some(false))]
-    fn attributes_of_every_length_are_read(
-        #[case] text: &str,
-        #[case] kind: char,
-        #[case] state: char,
-        #[case] open: bool,
-        #[case] skips_activation: Option<bool>,
-    ) {
-        assert_eq!(
-            LvAttr::parse(text),
-            Some(LvAttr {
-                kind,
-                state,
-                open,
-                skips_activation
-            })
-        );
+    #[case("owi-ao", 'a')]
+    #[case("swi-a-s-", 'a')]
+    #[case("swi-I-s--", 'I')]
+    #[case("Vwi---tz-k", '-')]
+    #[case("-wi-ao----", 'a')]
+    #[case("Swi-m-s---", 'm')]
+    fn attributes_of_every_length_are_read(#[case] text: &str, #[case] state: char) {
+        assert_eq!(LvAttr::parse(text), Some(LvAttr { state }));
     }
 
     #[rstest]
@@ -304,7 +260,7 @@ mod tests {
         #[test]
         fn no_value_makes_the_accessors_panic(text in "[-0-9.,eEBb ]{0,24}") {
             let row = one(&Value::String(text).to_string());
-            let _ = (row.text("field"), row.number("field"), row.list("field"));
+            let _ = (row.text("field"), row.number("field"));
         }
     }
 }
