@@ -81,6 +81,23 @@ fn help_has_examples(#[case] args: &[&str]) {
     assert!(stdout.contains("Example"), "{stdout}");
 }
 
+#[test]
+fn the_experiments_that_help_shows_are_built_as_the_harness_builds_them() {
+    let (_, stdout, _) = output(&mut snaptax(&["--help"]));
+    let command = "cargo test --profile experiments --test experiments -- --ignored";
+    assert!(stdout.contains(command), "{stdout}");
+}
+
+#[test]
+fn help_with_another_scale_says_what_bounds_are_for() {
+    for args in [&["--help"][..], &["doctor", "--help"], &["settings", "--help"]] {
+        let (_, stdout, _) = output(&mut snaptax(args));
+        let scaled = ["SNAPTAX_ROWS", "SNAPTAX_TIME", "SNAPTAX_VOLUME_SIZE"];
+        let scaled = scaled.iter().any(|name| stdout.contains(name));
+        assert!(!scaled || stdout.contains("Bounds are for the default scale"), "{stdout}");
+    }
+}
+
 #[rstest]
 #[case(&[])]
 #[case(&["docter"])]

@@ -19,8 +19,10 @@ const ENVIRONMENT: u8 = 5;
     after_help = "Examples:\n  \
         snaptax doctor      can experiments run on this machine?\n  \
         snaptax settings    what SNAPTAX_* variables are there?\n\n\
-        Experiments themselves are tests: `cargo experiments` runs them in a guest,\n\
-        `sudo -E cargo test -- --ignored` on this machine."
+        Experiments themselves are tests. In a guest, without root:\n  \
+        cargo experiments\n\
+        On this machine, as root:\n  \
+        sudo -E env PATH=\"$PATH\" cargo test --profile experiments --test experiments -- --ignored"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -33,12 +35,17 @@ enum Command {
     #[command(
         after_help = "Exit status: 0 when they can, 2 when a setting is wrong, 5 when they cannot.\n\n\
         Examples:\n  \
-        sudo snaptax doctor\n  \
-        sudo SNAPTAX_WORK_DIR=/mnt/disk SNAPTAX_VOLUME_SIZE=20g snaptax doctor"
+        sudo -E env PATH=\"$PATH\" snaptax doctor\n  \
+        sudo -E env PATH=\"$PATH\" SNAPTAX_WORK_DIR=/mnt/disk snaptax doctor"
     )]
     Doctor,
     /// List the SNAPTAX_* environment variables
-    #[command(after_help = "Example:\n  SNAPTAX_ROWS=100000 SNAPTAX_TIME=60 cargo experiments oltp")]
+    #[command(
+        after_help = "Examples:\n  \
+        SNAPTAX_WORK_DIR=/mnt/disk SNAPTAX_PROFILE=lab1 cargo experiments oltp\n  \
+        SNAPTAX_ROWS=100000 SNAPTAX_TIME=60 SNAPTAX_GATE=warn cargo experiments oltp\n\n\
+        The second runs at another scale. Bounds are for the default scale: there, a verdict says nothing."
+    )]
     Settings,
 }
 
