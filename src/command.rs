@@ -382,7 +382,9 @@ mod tests {
     #[test]
     fn input_that_nobody_reads_is_not_waited_for() {
         let started = Instant::now();
-        let output = shell("exec 3<&0; setsid sleep 5 <&3 & echo started").input(vec![0; 1 << 20]).run();
+        let output = shell("exec 3<&0; setsid sleep 5 <&3 & echo started")
+            .input(vec![0; 1 << 20])
+            .run();
         assert_eq!(output.unwrap().stdout, "started\n");
         assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     }

@@ -94,7 +94,10 @@ fn help_with_another_scale_says_what_bounds_are_for() {
         let (_, stdout, _) = output(&mut snaptax(args));
         let scaled = ["SNAPTAX_ROWS", "SNAPTAX_TIME", "SNAPTAX_VOLUME_SIZE"];
         let scaled = scaled.iter().any(|name| stdout.contains(name));
-        assert!(!scaled || stdout.contains("Bounds are for the default scale"), "{stdout}");
+        assert!(
+            !scaled || stdout.contains("Bounds are for the default scale"),
+            "{stdout}"
+        );
     }
 }
 

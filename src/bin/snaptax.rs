@@ -40,12 +40,10 @@ enum Command {
     )]
     Doctor,
     /// List the SNAPTAX_* environment variables
-    #[command(
-        after_help = "Examples:\n  \
-        SNAPTAX_WORK_DIR=/mnt/disk SNAPTAX_PROFILE=lab1 cargo experiments oltp\n  \
+    #[command(after_help = "Examples:\n  \
+        SNAPTAX_GATE=warn cargo experiments oltp\n  \
         SNAPTAX_ROWS=100000 SNAPTAX_TIME=60 SNAPTAX_GATE=warn cargo experiments oltp\n\n\
-        The second runs at another scale. Bounds are for the default scale: there, a verdict says nothing."
-    )]
+        The second runs at another scale. Bounds are for the default scale: there, a verdict says nothing.")]
     Settings,
 }
 

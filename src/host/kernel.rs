@@ -121,7 +121,10 @@ mod tests {
     #[test]
     fn what_nothing_needs_yet_is_noted_but_not_missing() {
         let finding = noted(target("snapshot v1.16.0\n", ("no-such", "dm-no-such")));
-        assert!(matches!(finding, Finding::Note(ref text) if text.contains("no-such")), "{finding:?}");
+        assert!(
+            matches!(finding, Finding::Note(ref text) if text.contains("no-such")),
+            "{finding:?}"
+        );
     }
 
     #[test]

@@ -160,7 +160,12 @@ fn a_server_that_closed_the_kept_connection_is_asked_anew_and_gets_no_signal() {
     server.stop().unwrap();
     let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1;
     let events = Command::new("docker").args(["events", "--format", "{{.Action}}", "--since", "10m"]);
-    let events = events.args(["--until", &until.to_string(), "--filter", &format!("container={container}")]);
+    let events = events.args([
+        "--until",
+        &until.to_string(),
+        "--filter",
+        &format!("container={container}"),
+    ]);
     let events = events.run().unwrap().stdout;
     assert!(events.contains("die") && !events.contains("kill"), "{events}");
 }
