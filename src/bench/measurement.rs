@@ -323,7 +323,9 @@ impl<'a> Measurement<'a> {
             ("chunk", settings.chunk_size.map(size)),
             ("", cfg!(debug_assertions).then(|| "unoptimised".to_owned())),
         ];
-        let set = parts.into_iter().filter_map(|(name, value)| Some(format!("-{name}{}", value?)));
+        let set = parts
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("-{name}{}", value?)));
         set.collect()
     }
 

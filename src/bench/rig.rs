@@ -10,7 +10,7 @@ use super::progress::step;
 use super::{Difference, Error, Setup, State};
 use crate::server::{Server, ServerOptions};
 use crate::settings::{Settings, Size};
-use crate::storage::{self, LogicalVolume, Lvm, Mounted, Snapshot, SnapshotBuilder, VolumeGroup};
+use crate::storage::{self, LogicalVolume, Lvm, Mounted, Snapshot, SnapshotBuilder, VolumeGroup, group_size};
 use crate::workload::Connect;
 
 const GROUP: &str = "vgtest";
@@ -19,9 +19,6 @@ const DATABASE: &str = "sbtest";
 
 /// Marks the container of a run.
 const RUN_LABEL: &str = "org.snaptax.run";
-
-/// What LVM itself takes of a group, generously.
-const GROUP_RESERVE: Size = Size::mib(16);
 
 /// A volume group on a loop device, a mounted volume in it, and a server with its data on that.
 ///
@@ -118,13 +115,6 @@ impl Rig {
             .and(removed.map_err(Error::from))
             .and(cleared)
     }
-}
-
-/// Room for the volume and what is to be made beside it: unless said, a thick snapshot that can never be
-/// too small, which takes 16 bytes of metadata for each chunk of 4 KiB.
-fn group_size(volume: Size, spare: Option<Size>) -> Size {
-    let (volume, spare) = (volume.as_bytes(), spare.unwrap_or(volume).as_bytes());
-    Size::bytes(volume + spare + spare / 128 + GROUP_RESERVE.as_bytes())
 }
 
 /// The origin as an experiment sees it. Snapshots of it follow the settings, which win over its code.
@@ -268,14 +258,6 @@ impl Drop for RunDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_group_has_room_for_the_volume_and_a_snapshot_that_holds_all_of_it() {
-        let metadata = Size::gib(1).as_bytes() / 4096 * 16;
-        let least = 2 * Size::gib(1).as_bytes() + metadata;
-        assert!(group_size(Size::gib(1), None).as_bytes() > least);
-        assert!(group_size(Size::gib(1), Some(Size::mib(4))) < Size::mib(1050));
-    }
 
     #[test]
     fn a_run_directory_goes_away_but_for_what_is_not_its_own() {
