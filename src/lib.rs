@@ -56,3 +56,8 @@ pub mod prelude {
     pub use crate::settings::Size;
     pub use crate::workload::Oltp;
 }
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "experiments"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
