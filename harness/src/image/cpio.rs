@@ -50,24 +50,9 @@ impl<W: Write> Archive<W> {
         let name_size = u32::try_from(name.len() + 1).map_err(|_| io::Error::other("name too long"))?;
         self.entries = self.entries.wrapping_add(1);
         let links = if mode & DIRECTORY != 0 { 2 } else { 1 };
-        let (owner, group, time, check) = (0, 0, 0, 0);
-        let (device, special) = ((0, 0), (0, 0));
         write!(self.writer, "070701")?;
-        for field in [
-            self.entries,
-            mode,
-            owner,
-            group,
-            links,
-            time,
-            size,
-            device.0,
-            device.1,
-            special.0,
-            special.1,
-            name_size,
-            check,
-        ] {
+        // Zero: owner, group and time; then the numbers of two devices, and a checksum that this format lacks.
+        for field in [self.entries, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0] {
             write!(self.writer, "{field:08x}")?;
         }
         self.writer.write_all(name.as_bytes())?;
