@@ -20,7 +20,7 @@ pub(crate) fn create(base: &Path) -> io::Result<PathBuf> {
     let _ = fs::remove_file(&new_link);
     std::os::unix::fs::symlink(Path::new("runs").join(path.file_name().unwrap_or_default()), &new_link)?;
     fs::rename(&new_link, &link)?;
-    remove_old(&runs)?;
+    remove_old(&runs);
     Ok(path)
 }
 
@@ -41,11 +41,28 @@ fn fresh(runs: &Path, time: &str) -> io::Result<PathBuf> {
     }
 }
 
-fn remove_old(runs: &Path) -> io::Result<()> {
-    let mut paths: Vec<_> = fs::read_dir(runs)?.flatten().map(|entry| entry.path()).collect();
+/// What cannot be removed stays; it is tried again at the next run.
+fn remove_old(runs: &Path) {
+    let Ok(entries) = fs::read_dir(runs) else {
+        return;
+    };
+    let mut paths: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| is_run(&entry.file_name().to_string_lossy()))
+        .map(|entry| entry.path())
+        .collect();
     paths.sort();
-    let surplus = paths.len().saturating_sub(KEPT);
-    paths.iter().take(surplus).try_for_each(fs::remove_dir_all)
+    for path in paths.iter().rev().skip(KEPT) {
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+/// Whether a name has the shape of those that [`create`] gives: `20250112T093000Z`, `20250112T093000Z-2`.
+fn is_run(name: &str) -> bool {
+    let (time, number) = name.split_once('-').unwrap_or((name, "2"));
+    let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape == "00000000T000000Z" && number.parse::<u32>().is_ok()
 }
 
 #[cfg(test)]
@@ -58,9 +75,15 @@ mod tests {
         for day in 10..30 {
             fs::create_dir_all(directory.path().join(format!("runs/202501{day}T000000Z"))).unwrap();
         }
+        let others =
+            ["notes", "20250101", "20250101T000000Z-mine"].map(|name| directory.path().join("runs").join(name));
+        others.iter().for_each(|path| fs::create_dir(path).unwrap());
+        let file = directory.path().join("runs/20250101T000000Z");
+        fs::write(&file, "stray").unwrap();
         let path = create(directory.path()).unwrap();
+        assert!(file.exists() && others.iter().all(|path| path.exists()));
         let count = fs::read_dir(directory.path().join("runs")).unwrap().count();
-        assert_eq!(count, KEPT);
+        assert_eq!(count, KEPT + 4);
         let latest = fs::canonicalize(directory.path().join("latest")).unwrap();
         assert_eq!(latest, fs::canonicalize(&path).unwrap());
         let second = create(directory.path()).unwrap();
