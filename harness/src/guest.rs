@@ -257,7 +257,7 @@ impl Watch<'_> {
                 .bytes()
                 .map_err(io_error("read", Path::new("the output port")))?;
             if !printed.is_empty() {
-                self.progress.clear();
+                self.progress.printing(&printed);
                 output(&printed);
             }
             for line in lines {
@@ -297,7 +297,7 @@ impl Watch<'_> {
             before.done();
         }
         if name == RUN && self.boot.prefix.is_empty() {
-            self.step.hide();
+            self.step.prints();
         }
         self.name = name;
         self.began = Instant::now();

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a line is written on something that is no terminal, while steps are under way.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// How often a line is written on something that is no terminal, or in a step that prints itself.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(9_500);
+
+/// How often a terminal's line is rewritten.
+const REWRITE: Duration = Duration::from_millis(900);
 
 /// Shows steps on standard error.
 #[derive(Debug, Clone)]
@@ -20,12 +23,16 @@ struct State {
     last_line: Instant,
     /// Whether the terminal's current line is one to be rewritten.
     line_open: bool,
+    /// Whether others left a line without its end.
+    midway: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Active {
     name: String,
     started: Instant,
+    /// Whether it prints by itself.
+    prints: bool,
 }
 
 /// A step under way; dropped without [`Step::done`] it counts as failed.
@@ -46,11 +53,12 @@ impl Progress {
             finished: Vec::new(),
             last_line: Instant::now(),
             line_open: false,
+            midway: false,
         }));
         let weak = Arc::downgrade(&state);
         thread::spawn(move || {
             while let Some(state) = weak.upgrade() {
-                lock(&state).sign_of_life();
+                lock(&state).sign_of_life(Instant::now());
                 drop(state);
                 thread::sleep(Duration::from_millis(250));
             }
@@ -65,6 +73,7 @@ impl Progress {
         state.active.push(Active {
             name: name.to_owned(),
             started,
+            prints: false,
         });
         state.last_line = started;
         drop(state);
@@ -81,9 +90,9 @@ impl Progress {
         lock(&self.0).line(text);
     }
 
-    /// Makes room for what others write to the terminal: wipes the rewritten line.
-    pub(crate) fn clear(&self) {
-        lock(&self.0).wipe();
+    /// Makes room for what a step is about to print, and takes it as a sign of life.
+    pub(crate) fn printing(&self, bytes: &[u8]) {
+        lock(&self.0).printing(bytes, Instant::now());
     }
 
     /// Seconds of every step done so far, in order.
@@ -113,9 +122,12 @@ impl Step {
         seconds
     }
 
-    /// Stops showing the step as under way although it is: its own output is the sign of life.
-    pub(crate) fn hide(&self) {
-        lock(&self.progress.0).forget(&self.name);
+    /// From now on the step prints by itself; it is shown as under way only while it is silent.
+    pub(crate) fn prints(&self) {
+        let mut state = lock(&self.progress.0);
+        for step in state.active.iter_mut().filter(|step| step.name == self.name) {
+            step.prints = true;
+        }
     }
 
     fn end(&mut self, remark: &str) -> f64 {
@@ -141,42 +153,58 @@ impl Drop for Step {
 }
 
 impl State {
-    fn sign_of_life(&mut self) {
-        if self.active.is_empty() {
-            return;
+    fn sign_of_life(&mut self, now: Instant) {
+        if let Some(text) = self.due(now) {
+            write(&text);
         }
-        let due = if self.terminal {
-            Duration::from_millis(900)
+    }
+
+    /// What is to be written by now to show that something is under way.
+    fn due(&mut self, now: Instant) -> Option<String> {
+        let prints = self.active.iter().any(|step| step.prints);
+        let pause = if self.terminal && (self.line_open || !prints) {
+            REWRITE
         } else {
-            SIGN_OF_LIFE - Duration::from_millis(500)
+            SIGN_OF_LIFE
         };
-        if self.last_line.elapsed() < due {
-            return;
+        if self.active.is_empty() || now.saturating_duration_since(self.last_line) < pause {
+            return None;
         }
         let steps: Vec<_> = self
             .active
             .iter()
-            .map(|step| format!("{} {} s", step.name, step.started.elapsed().as_secs()))
+            .map(|step| {
+                let seconds = now.saturating_duration_since(step.started).as_secs();
+                format!("{} {seconds} s", step.name)
+            })
             .collect();
+        let before = if std::mem::take(&mut self.midway) { "\n" } else { "" };
         let text = format!("   ... {}", steps.join(", "));
-        if self.terminal {
-            self.write(&format!("\r\x1b[K{text}"));
-            self.line_open = true;
+        self.last_line = now;
+        self.line_open = self.terminal;
+        Some(if self.terminal {
+            format!("{before}\r\x1b[K{text}")
         } else {
-            self.write(&format!("{text}\n"));
-        }
-        self.last_line = Instant::now();
+            format!("{before}{text}\n")
+        })
+    }
+
+    fn printing(&mut self, bytes: &[u8], now: Instant) {
+        self.wipe();
+        self.midway = bytes.last().is_some_and(|byte| *byte != b'\n');
+        self.last_line = now;
     }
 
     fn line(&mut self, text: &str) {
         self.wipe();
-        self.write(&format!("{text}\n"));
+        let before = if std::mem::take(&mut self.midway) { "\n" } else { "" };
+        write(&format!("{before}{text}\n"));
         self.last_line = Instant::now();
     }
 
     fn wipe(&mut self) {
         if self.line_open {
-            self.write("\r\x1b[K");
+            write("\r\x1b[K");
             self.line_open = false;
         }
     }
@@ -184,16 +212,69 @@ impl State {
     fn forget(&mut self, name: &str) {
         self.active.retain(|step| step.name != name);
     }
+}
 
-    /// A standard error that is gone is no reason to fail a run.
-    #[expect(clippy::unused_self, reason = "writes go through the state's lock")]
-    fn write(&self, text: &str) {
-        let mut stderr = io::stderr().lock();
-        let _ = stderr.write_all(text.as_bytes());
-        let _ = stderr.flush();
-    }
+/// A standard error that is gone is no reason to fail a run.
+fn write(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes());
+    let _ = stderr.flush();
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(terminal: bool, prints: bool, now: Instant) -> State {
+        State {
+            terminal,
+            active: vec![Active {
+                name: "run".to_owned(),
+                started: now,
+                prints,
+            }],
+            finished: Vec::new(),
+            last_line: now,
+            line_open: false,
+            midway: false,
+        }
+    }
+
+    #[test]
+    fn a_step_that_prints_by_itself_is_shown_after_ten_silent_seconds() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        for terminal in [false, true] {
+            let mut state = state(terminal, true, start);
+            state.printing(b"test thick ... ", after(5));
+            assert_eq!(state.due(after(14)), None);
+            let shown = state.due(after(15)).unwrap();
+            assert!(
+                shown.starts_with('\n') && shown.contains("   ... run 15 s"),
+                "{shown:?}"
+            );
+            assert_eq!(state.due(after(24)).is_some(), terminal, "a terminal's line goes on");
+            state.line_open = false;
+            state.printing(b"ok\n", after(24));
+            assert_eq!(state.due(after(33)), None);
+            assert!(!state.due(after(34)).unwrap().starts_with('\n'));
+        }
+    }
+
+    #[test]
+    fn a_silent_step_is_shown_each_second_on_a_terminal_and_each_ten_elsewhere() {
+        let start = Instant::now();
+        let second = start + Duration::from_secs(1);
+        assert!(state(true, false, start).due(second).is_some());
+        assert_eq!(state(false, false, start).due(second), None);
+        assert!(
+            state(false, false, start)
+                .due(start + Duration::from_secs(10))
+                .is_some()
+        );
+    }
 }
