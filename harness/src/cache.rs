@@ -1,17 +1,31 @@
 //! The cache directory: images under their keys, scratch space, locks.
 //!
 //! An image is built in scratch space beside the others and renamed into place, so that a killed build leaves
-//! nothing that looks finished. Scratch space belongs to a process and is removed when that process is gone.
+//! nothing that looks finished. Scratch space is locked as long as it is in use; what nobody has locked is removed.
+//! The directory may be anyone's, so that only names made here are ever removed.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+
 /// Raised whenever the layout of an image changes without a change of its recipe.
 const SCHEMA: &str = "1";
+
+/// Where scratch space is, inside the cache.
+const SCRATCH: &str = "snaptax-scratch";
+/// How the name of scratch space begins.
+const SCRATCH_PREFIX: &str = "scratch-";
+
+/// How often a lock that others hold is tried.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +43,9 @@ pub(crate) enum Error {
     /// No directory is known.
     #[error("no cache directory: neither SNAPTAX_CACHE, XDG_CACHE_HOME nor HOME is set; use --cache DIR")]
     NoDirectory,
+    /// A signal came while others held a lock.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Attaches what was tried to an I/O error.
@@ -66,16 +83,21 @@ impl Key {
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     directory: PathBuf,
+    progress: Progress,
+    interrupt: Interrupt,
 }
 
-/// A directory of this process, removed with the value.
+/// A directory of this process, removed with the value, and only then unlocked.
 #[derive(Debug)]
-pub(crate) struct Scratch(tempfile::TempDir);
+pub(crate) struct Scratch {
+    directory: tempfile::TempDir,
+    _lock: File,
+}
 
 impl Scratch {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.directory.path()
     }
 }
 
@@ -96,27 +118,37 @@ impl Cache {
             .ok_or(Error::NoDirectory)
     }
 
-    /// Opens the cache, and removes the scratch space of processes that are gone.
+    /// Opens the cache, and removes scratch space that nobody uses any more. Waits for others are shown and can be
+    /// interrupted.
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
-        let scratch = directory.join("tmp");
+    pub(crate) fn open(directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Self, Error> {
+        let scratch = directory.join(SCRATCH);
         fs::create_dir_all(&scratch).map_err(io("create", &scratch))?;
         let directory = fs::canonicalize(directory).map_err(io("find", directory))?;
-        let cache = Self { directory };
+        let cache = Self {
+            directory,
+            progress: progress.clone(),
+            interrupt: interrupt.clone(),
+        };
         cache.sweep();
         Ok(cache)
     }
 
     fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(self.directory.join("tmp")) else {
+        // Without the lock, somebody makes scratch space just now that is not locked yet.
+        let Ok(Some(_lock)) = self.try_lock(SCRATCH) else {
+            return;
+        };
+        let Ok(entries) = fs::read_dir(self.directory.join(SCRATCH)) else {
             return;
         };
         for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let owner = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
-            if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let ours = entry.file_name().to_string_lossy().starts_with(SCRATCH_PREFIX)
+                && entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let unused = || File::open(entry.path()).is_ok_and(|directory| directory.try_lock().is_ok());
+            if ours && unused() {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -130,14 +162,17 @@ impl Cache {
     /// Scratch space on the cache's filesystem.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made or locked.
     pub(crate) fn scratch(&self) -> Result<Scratch, Error> {
-        let parent = self.directory.join("tmp");
-        tempfile::Builder::new()
-            .prefix(&format!("{}-", std::process::id()))
+        let parent = self.directory.join(SCRATCH);
+        let _making = self.lock(SCRATCH, "another cargo experiments to tidy up")?;
+        let directory = tempfile::Builder::new()
+            .prefix(SCRATCH_PREFIX)
             .tempdir_in(&parent)
-            .map(Scratch)
-            .map_err(io("create scratch space in", &parent))
+            .map_err(io("create scratch space in", &parent))?;
+        let lock = File::open(directory.path()).map_err(io("open", directory.path()))?;
+        lock.lock().map_err(io("lock", directory.path()))?;
+        Ok(Scratch { directory, _lock: lock })
     }
 
     /// The image of this name and key, if it was built.
@@ -159,7 +194,7 @@ impl Cache {
         if let Some(path) = self.get(name, key) {
             return Ok(path);
         }
-        let _lock = self.lock(name)?;
+        let _lock = self.lock(name, &format!("another cargo experiments to build the {name} image"))?;
         if let Some(path) = self.get(name, key) {
             return Ok(path);
         }
@@ -173,21 +208,33 @@ impl Cache {
         Ok(place)
     }
 
-    /// Waits for the lock of this name; it is held as long as the file is open.
+    /// The lock of this name, held as long as the file is open. A wait for others is shown, as one for `whom`.
     ///
     /// # Errors
-    /// When the lock file cannot be opened or locked.
-    pub(crate) fn lock(&self, name: &str) -> Result<File, Error> {
-        let (path, file) = self.lock_file(name)?;
-        file.lock().map_err(io("lock", &path))?;
-        Ok(file)
+    /// When the lock file cannot be opened or locked, or a signal comes.
+    pub(crate) fn lock(&self, name: &str, whom: &str) -> Result<File, Error> {
+        if let Some(lock) = self.try_lock(name)? {
+            return Ok(lock);
+        }
+        self.progress.note(&format!("waiting for {whom}"));
+        let step = self.progress.step("waiting");
+        loop {
+            if self.interrupt.is_set() {
+                return Err(Error::Interrupted);
+            }
+            thread::sleep(RETRY);
+            if let Some(lock) = self.try_lock(name)? {
+                step.done();
+                return Ok(lock);
+            }
+        }
     }
 
     /// The lock of this name, if nobody holds it.
     ///
     /// # Errors
     /// When the lock file cannot be opened or locked.
-    pub(crate) fn try_lock(&self, name: &str) -> Result<Option<File>, Error> {
+    fn try_lock(&self, name: &str) -> Result<Option<File>, Error> {
         let (path, file) = self.lock_file(name)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
@@ -215,7 +262,7 @@ impl Cache {
             let other = file_name
                 .strip_prefix(name)
                 .and_then(|rest| rest.strip_prefix('-'))
-                .is_some_and(|hash| hash != key.as_str() && hash.len() == 16 && !hash.contains('-'));
+                .is_some_and(|hash| hash != key.as_str() && is_key(hash));
             if other {
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -223,13 +270,22 @@ impl Cache {
     }
 }
 
+/// Whether a text has the shape of a [`Key`].
+fn is_key(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn open(directory: &Path) -> Cache {
+        Cache::open(directory, &Progress::new(), &Interrupt::default()).unwrap()
+    }
+
     fn cache() -> (tempfile::TempDir, Cache) {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(directory.path()).unwrap();
+        let cache = open(directory.path());
         (directory, cache)
     }
 
@@ -245,11 +301,15 @@ mod tests {
         let again = cache.get_or_build("root", &old, |_| -> Result<(), Error> { panic!("built twice") });
         assert_eq!(again.unwrap(), path);
         cache.get_or_build("root-other", &old, write("other")).unwrap();
+        let foreign = cache.directory().join("root-of-all-good-ones");
+        assert_eq!("of-all-good-ones".len(), 16);
+        fs::create_dir(&foreign).unwrap();
 
         let newer = cache.get_or_build("root", &new, write("new")).unwrap();
         assert_eq!(fs::read_to_string(newer.join("root")).unwrap(), "new");
         assert!(!path.exists(), "the old key's image is removed");
         assert!(cache.get("root-other", &old).is_some(), "another image is kept");
+        assert!(foreign.exists(), "what is no image is kept");
     }
 
     #[test]
@@ -261,18 +321,23 @@ mod tests {
             Err(Error::NoDirectory)
         });
         assert!(failed.is_err() && cache.get("root", &key).is_none());
-        assert_eq!(fs::read_dir(directory.path().join("tmp")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(directory.path().join(SCRATCH)).unwrap().count(), 0);
     }
 
     #[test]
-    fn scratch_space_of_dead_processes_only_is_removed() {
+    fn scratch_space_that_nobody_uses_is_removed_and_nothing_else() {
         let (directory, cache) = cache();
         let mine = cache.scratch().unwrap();
-        // Above the kernel's largest process id.
-        let dead = directory.path().join("tmp/4194305-left");
-        fs::create_dir(&dead).unwrap();
-        Cache::open(directory.path()).unwrap();
-        assert!(mine.path().exists() && !dead.exists());
+        let inside = |name: &str| directory.path().join(name);
+        let left = inside("snaptax-scratch/scratch-left");
+        // As in a home directory that is given as the cache. Process ids end below 4194304.
+        let others = [inside("tmp/4194305-taxes"), inside("snaptax-scratch/4194305-taxes")];
+        for path in others.iter().chain([&left]) {
+            fs::create_dir_all(path).unwrap();
+        }
+        open(directory.path());
+        assert!(mine.path().exists() && !left.exists());
+        assert!(others.iter().all(|path| path.exists()));
     }
 
     #[test]
@@ -281,11 +346,23 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_is_not_given_twice() {
-        let (_directory, cache) = cache();
-        let held = cache.lock("guest").unwrap();
+    fn a_wait_for_a_lock_ends_with_the_lock_or_with_a_signal() {
+        let directory = tempfile::tempdir().unwrap();
+        let interrupt = Interrupt::default();
+        let cache = Cache::open(directory.path(), &Progress::new(), &interrupt).unwrap();
+        let held = cache.lock("guest", "nobody").unwrap();
         assert!(cache.try_lock("guest").unwrap().is_none());
+        let waiter = thread::spawn({
+            let cache = cache.clone();
+            move || cache.lock("guest", "the test").map(drop)
+        });
+        thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished());
         drop(held);
-        assert!(cache.try_lock("guest").unwrap().is_some());
+        waiter.join().unwrap().unwrap();
+
+        let _held = cache.lock("guest", "nobody").unwrap();
+        interrupt.stop();
+        assert!(matches!(cache.lock("guest", "the test"), Err(Error::Interrupted)));
     }
 }

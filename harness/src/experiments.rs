@@ -42,7 +42,7 @@ pub(crate) enum Error {
     Cargo(cargo::Error),
     /// The cache failed.
     #[error(transparent)]
-    Cache(#[from] cache::Error),
+    Cache(cache::Error),
     /// An image could not be built.
     #[error(transparent)]
     Image(image::Error),
@@ -90,6 +90,15 @@ impl From<requirements::Error> for Error {
     }
 }
 
+impl From<cache::Error> for Error {
+    fn from(error: cache::Error) -> Self {
+        match error {
+            cache::Error::Interrupted => Self::Interrupted,
+            other => Self::Cache(other),
+        }
+    }
+}
+
 impl From<cargo::Error> for Error {
     fn from(error: cargo::Error) -> Self {
         match error {
@@ -102,9 +111,9 @@ impl From<cargo::Error> for Error {
 impl From<image::Error> for Error {
     fn from(error: image::Error) -> Self {
         match error {
-            image::Error::Supervise(interrupt::Error::Interrupted) | image::Error::Guest(guest::Error::Interrupted) => {
-                Self::Interrupted
-            }
+            image::Error::Supervise(interrupt::Error::Interrupted)
+            | image::Error::Guest(guest::Error::Interrupted)
+            | image::Error::Cache(cache::Error::Interrupted) => Self::Interrupted,
             other => Self::Image(other),
         }
     }
@@ -152,6 +161,14 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let records = records(&directory)?;
     show(&records, &directory);
     Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
+}
+
+fn open_cache(place: Option<&Path>, progress: &Progress, interrupt: &Interrupt) -> Result<Cache, Error> {
+    let place = match place {
+        Some(place) => place.to_owned(),
+        None => Cache::default_directory()?,
+    };
+    Ok(Cache::open(&place, progress, interrupt)?)
 }
 
 /// Builds images and test binary at once; the first failure ends both.
@@ -214,11 +231,7 @@ struct Images {
 }
 
 fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Images, Error> {
-    let place = match &run.cache {
-        Some(place) => place.clone(),
-        None => Cache::default_directory()?,
-    };
-    let cache = Cache::open(&place)?;
+    let cache = open_cache(run.cache.as_deref(), progress, interrupt)?;
     let machine = Machine {
         accelerator: run.accel,
         processors: thread::available_parallelism()

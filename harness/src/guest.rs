@@ -85,7 +85,7 @@ pub(crate) enum Error {
     Interrupted,
     /// The cache failed.
     #[error(transparent)]
-    Cache(#[from] cache::Error),
+    Cache(cache::Error),
     /// Reading or writing failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -125,6 +125,15 @@ pub(crate) enum Error {
         /// The console's last lines.
         tail: String,
     },
+}
+
+impl From<cache::Error> for Error {
+    fn from(error: cache::Error) -> Self {
+        match error {
+            cache::Error::Interrupted => Self::Interrupted,
+            other => Self::Cache(other),
+        }
+    }
 }
 
 fn quoted(tail: &str) -> String {
@@ -325,22 +334,8 @@ impl Watch<'_> {
 ///
 /// # Errors
 /// When a signal comes, or the lock fails.
-pub(crate) fn alone(cache: &Cache, progress: &Progress, interrupt: &Interrupt) -> Result<File, Error> {
-    if let Some(lock) = cache.try_lock("guest")? {
-        return Ok(lock);
-    }
-    progress.note("another guest is running; waiting for its end");
-    let step = progress.step("waiting");
-    loop {
-        if interrupt.is_set() {
-            return Err(Error::Interrupted);
-        }
-        if let Some(lock) = cache.try_lock("guest")? {
-            step.done();
-            return Ok(lock);
-        }
-        thread::sleep(Duration::from_millis(200));
-    }
+pub(crate) fn alone(cache: &Cache) -> Result<File, Error> {
+    Ok(cache.lock("guest", "another guest to end")?)
 }
 
 /// Opens the tar of an outcome.

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use snaptax::command::{self, Command, Output};
 
 /// Whether a signal asked the run to end, or another part of it gave up.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     signal: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -98,10 +98,7 @@ mod tests {
 
     #[test]
     fn a_stop_ends_the_wait_for_a_program_and_only_its_own() {
-        let interrupt = Interrupt {
-            signal: Arc::default(),
-            stop: Arc::default(),
-        };
+        let interrupt = Interrupt::default();
         let part = interrupt.stoppable();
         let other = part.clone();
         let stopper = thread::spawn(move || {

@@ -122,8 +122,8 @@ fn run_planned(
     interrupt: &Interrupt,
 ) -> Result<i32, Error> {
     check_libc(&plan.libc, binary)?;
-    let cache = Cache::open(&plan.cache)?;
-    let _alone = guest::alone(&cache, progress, interrupt)?;
+    let cache = Cache::open(&plan.cache, progress, interrupt)?;
+    let _alone = guest::alone(&cache)?;
     let scratch = cache.scratch()?;
     let overlay = scratch.path().join("docker.qcow2");
     disk::overlay(&overlay, &plan.docker)?;

@@ -74,11 +74,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::interrupt::Interrupt;
+    use crate::progress::Progress;
 
     #[test]
     fn the_measured_disk_is_allocated_in_full() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(directory.path()).unwrap();
+        let cache = Cache::open(directory.path(), &Progress::new(), &Interrupt::default()).unwrap();
         let path = measured(&cache, Size::bytes(3 << 19)).unwrap();
         let metadata = fs::metadata(path).unwrap();
         assert_eq!(metadata.len(), 3 << 19);

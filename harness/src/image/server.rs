@@ -223,7 +223,7 @@ impl Workshop<'_> {
     }
 
     fn boot(&self, directory: &Path, script: String, import: Option<&Path>) -> Result<(Outcome, String), Error> {
-        let _alone = guest::alone(self.cache, self.progress, self.interrupt)?;
+        let _alone = guest::alone(self.cache)?;
         let scratch = self.cache.scratch()?;
         let docker = directory.join("docker.qcow2");
         disk::growing(&docker, DISK)?;
