@@ -34,6 +34,10 @@ const BOOTS: u32 = 3;
 /// How often files are looked at.
 const POLL: Duration = Duration::from_millis(30);
 
+/// How much longer than the job the host waits: the guest ends a job that takes too long, in two ways, and then
+/// sends what there is.
+const GRACE: Duration = Duration::from_secs(150);
+
 /// How long the guest may take to power off after it has sent everything.
 const POWER_OFF: Duration = Duration::from_secs(30);
 
@@ -160,7 +164,7 @@ impl Boot<'_> {
         mut output: impl FnMut(&[u8]),
     ) -> Result<Outcome, Error> {
         let job = self.scratch.join("job.tar");
-        self.job.write(&job).map_err(io_error("write", &job))?;
+        self.job.write(&job, self.timeout).map_err(io_error("write", &job))?;
         let mut drives = self.drives.clone();
         drives.push(Drive::read_only("job", &job));
         let ports = ["status", "output", "archive"].map(|name| Port {
@@ -316,7 +320,7 @@ impl Watch<'_> {
         let deadline = match self.name.as_str() {
             "boot" | "devices" => Duration::from_secs(120),
             "docker" | "results" => Duration::from_secs(180),
-            _ => self.boot.timeout,
+            _ => self.boot.timeout + GRACE,
         };
         if self.began.elapsed() < deadline {
             return Ok(());

@@ -3,12 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use walkdir::WalkDir;
 
 use crate::cache::{self, Cache};
-use crate::guest::job::{Job, exports, quoted};
+use crate::guest::job::{self, Job, exports, quoted};
 use crate::guest::qemu::{Drive, Format};
 use crate::guest::{self, Boot, returned};
 use crate::image::{self, disk, initramfs::Kernel};
@@ -145,6 +145,7 @@ fn run_planned(
         prefix: "",
         timeout: Duration::from_secs(60 * plan.timeout),
     };
+    let began = Instant::now();
     let outcome = boot.run(progress, interrupt, |bytes| {
         let mut stdout = io::stdout().lock();
         // A reader that went away is no reason to end a measurement.
@@ -157,6 +158,13 @@ fn run_planned(
         returned::unpack(archive, &plan.run, &plan.workspace).map_err(io_error("unpack", &outcome.archive))?;
     for path in written {
         progress.note(&format!("snapshot file from the guest: {}", path.display()));
+    }
+    // Memory that runs out ends a job like a time that does.
+    if began.elapsed() >= boot.timeout && [job::TIMED_OUT, job::KILLED].contains(&outcome.code) {
+        progress.note(&format!(
+            "the experiments were ended after {} minutes (--timeout); what had finished by then is in the results",
+            plan.timeout
+        ));
     }
     Ok(outcome.code)
 }

@@ -5,6 +5,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The exit code of a job that the guest ended because it took too long; timeout(1) chose it.
+pub(crate) const TIMED_OUT: i32 = 124;
+/// The exit code when the job did not care and was killed.
+pub(crate) const KILLED: i32 = 137;
 
 /// A program to run in the guest, with its surroundings.
 #[derive(Debug, Default)]
@@ -20,14 +26,19 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Writes the tar.
+    /// Writes the tar of a job that may take this long.
     ///
     /// # Errors
     /// When a file cannot be read or the tar not be written.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, path: &Path, timeout: Duration) -> io::Result<()> {
         let mut tar = tar::Builder::new(BufWriter::new(File::create(path)?));
         add(&mut tar, "snaptax/job/run", &self.script)?;
         add(&mut tar, "snaptax/job/workspace", self.workspace.as_os_str().as_bytes())?;
+        add(
+            &mut tar,
+            "snaptax/job/timeout",
+            timeout.as_secs().to_string().as_bytes(),
+        )?;
         add(&mut tar, "snaptax/job/proxy", &exports(&self.daemon_env))?;
         for (from, to) in &self.files {
             tar.append_path_with_name(from, to.strip_prefix("/").unwrap_or(to))
@@ -101,7 +112,7 @@ mod tests {
             ..Job::default()
         };
         // A link is followed: the program itself goes in.
-        job.write(&path).unwrap();
+        job.write(&path, Duration::from_secs(60)).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len() % 512, 0);
         let mut archive = tar::Archive::new(File::open(&path).unwrap());
         let names: Vec<_> = archive
@@ -112,6 +123,7 @@ mod tests {
         let expected = [
             "snaptax/job/run",
             "snaptax/job/workspace",
+            "snaptax/job/timeout",
             "snaptax/job/proxy",
             "snaptax/job/experiments",
         ];
