@@ -21,6 +21,9 @@ use crate::storage;
 /// The way round whatever the kernel lacks.
 const IN_A_GUEST: &str = "run `cargo experiments`, which brings a kernel of its own in a guest";
 
+/// Set by `cargo experiments` for what is to be run in its guest, and not in there.
+const PLAN: &str = "SNAPTAX_PLAN";
+
 /// Why an experiment cannot run here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
@@ -74,6 +77,9 @@ pub struct Error {
 #[must_use]
 pub fn survey(settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![root().into()];
+    if std::env::var_os(PLAN).is_some() {
+        findings.push(Finding::Missing(outside_of_guest()));
+    }
     findings.extend(kernel::survey());
     findings.extend(PROGRAMS.iter().map(|(name, package)| program(name, package).into()));
     findings.push(udev());
@@ -106,6 +112,13 @@ pub fn require(settings: &Settings) -> Result<(), Error> {
     } else {
         Err(Error { reasons })
     }
+}
+
+fn outside_of_guest() -> Reason {
+    Reason::new(
+        "`cargo experiments` wanted its guest, but cargo started the tests on this machine",
+        "remove what sets another target runner in cargo's configuration",
+    )
 }
 
 fn root() -> Result<String, Reason> {

@@ -140,6 +140,21 @@ pub(crate) fn list(binary: &Path, args: &[String]) -> Result<Vec<String>, Error>
         .collect())
 }
 
+/// Makes a call of cargo start test binaries with this program, a name in PATH with arguments, whatever they are
+/// built for. Otherwise experiments would run on this machine, perhaps as root.
+///
+/// For the targets that the guest can run, a variable wins over the user's configuration; for all others, and for
+/// those too if it gets lost, what the command line says holds. Both are split at blanks.
+fn with_runner(mut command: process::Command, runner: &str) -> process::Command {
+    for target in ["GNU", "MUSL"] {
+        command.env(format!("CARGO_TARGET_X86_64_UNKNOWN_LINUX_{target}_RUNNER"), runner);
+    }
+    command
+        .arg("--config")
+        .arg(format!("target.'cfg(all())'.runner='{runner}'"));
+    command
+}
+
 /// Runs `cargo test` with this program as the runner; what it prints goes to this process's output.
 ///
 /// # Errors
@@ -152,17 +167,16 @@ pub(crate) fn test(run: &Run, args: &[String], plan: &Path, interrupt: &Interrup
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path)))
         .map_err(io::Error::other)?;
-    let mut child = process::Command::new("setpriv")
+    let mut command = process::Command::new("setpriv");
+    command
         .args(["--pdeathsig", "TERM", "--"])
         .arg(cargo())
-        .args(test_args(run))
+        .args(test_args(run));
+    let runner = format!("setpriv --pdeathsig TERM -- {name} {RUNNER}");
+    let mut child = with_runner(command, &runner)
         .arg("--")
         .args(args)
         .env("PATH", path)
-        .env(
-            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
-            format!("setpriv --pdeathsig TERM -- {name} {RUNNER}"),
-        )
         .env(PLAN, plan)
         .stdin(Stdio::null())
         .spawn()?;
@@ -196,6 +210,39 @@ mod tests {
     fn ignored_tests_run_one_at_a_time_unless_told_otherwise(#[case] words: &[&str], #[case] expected: &[&str]) {
         let cli = Cli::try_parse_from(["x"].iter().chain(words)).unwrap();
         assert_eq!(libtest_args(&cli.run), expected);
+    }
+
+    /// A user's runner for the same target gives way; where the variables say nothing about the target, as with one
+    /// that is not named in them, the command line holds.
+    #[rstest]
+    #[case("[target.x86_64-unknown-linux-gnu]\nrunner = ['false']", false)]
+    #[case("", true)]
+    fn cargo_starts_tests_with_the_runner(#[case] configuration: &str, #[case] other_target: bool) {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            (".cargo/config.toml", configuration),
+            (
+                "Cargo.toml",
+                "[package]\nname = 'p'\nedition = '2024'\n[workspace]\n[lib]\npath = 'lib.rs'\n",
+            ),
+            ("lib.rs", "#[test] fn escaped() { panic!(\"no runner\") }"),
+        ] {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let mut command = process::Command::new(cargo());
+        command.args(["test", "--offline", "--lib", "--target-dir", "t"]);
+        let mut command = with_runner(command, "echo ran by");
+        if other_target {
+            command.env_remove("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER");
+        }
+        let output = command.current_dir(directory.path()).output().unwrap();
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(stdout.starts_with("ran by /"), "{stdout}{stderr}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `cargo experiments`: from the command line to an exit code.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -27,6 +28,9 @@ use crate::{guest, requirements, run_directory};
 
 /// More processors than this do not make an emulated guest quicker.
 const MOST_PROCESSORS: usize = 4;
+
+/// Settings of tests that run without a guest.
+const NATIVE: &[&str] = &["SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
 
 /// Why experiments were not run.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,23 @@ pub(crate) enum Error {
         /// What is wrong with each.
         problems: Vec<String>,
     },
+    /// A variable that means something only where no guest is between.
+    #[error(
+        "{name} is for tests that run on this machine; in the guest it is set by `cargo experiments`\n  \
+         hint: unset it; results are in target/snaptax/latest"
+    )]
+    Native {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A machine that cannot run the guest's programs.
+    #[error("experiments need an x86_64 Linux machine, whose programs the guest can run; this is {arch} {os}")]
+    Machine {
+        /// The processor.
+        arch: &'static str,
+        /// The system.
+        os: &'static str,
+    },
     /// Reading or writing failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -74,7 +95,7 @@ impl Error {
     /// The exit code for it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::NoMatch { .. } | Self::Settings { .. } => Exit::Usage,
+            Self::NoMatch { .. } | Self::Settings { .. } | Self::Native { .. } => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
             _ => Exit::Environment,
         }
@@ -130,6 +151,8 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Erro
 /// When they could not be run at all.
 pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let started = SystemTime::now();
+    check_machine(std::env::consts::ARCH, std::env::consts::OS)?;
+    refuse_native_settings(|name| std::env::var_os(name))?;
     let progress = Progress::new();
     let args = cargo::libtest_args(run);
     if run.list {
@@ -161,6 +184,21 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let records = records(&directory)?;
     show(&records, &directory);
     Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
+}
+
+fn check_machine(arch: &'static str, os: &'static str) -> Result<(), Error> {
+    match (arch, os) {
+        ("x86_64", "linux") => Ok(()),
+        _ => Err(Error::Machine { arch, os }),
+    }
+}
+
+fn refuse_native_settings(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Error> {
+    let set = |name: &&str| value(name).is_some_and(|value| !value.to_string_lossy().trim().is_empty());
+    match NATIVE.iter().copied().find(set) {
+        Some(name) => Err(Error::Native { name }),
+        None => Ok(()),
+    }
 }
 
 fn open_cache(place: Option<&Path>, progress: &Progress, interrupt: &Interrupt) -> Result<Cache, Error> {
@@ -348,4 +386,35 @@ fn show(records: &[Record], directory: &Path) {
         println!("{}", report::table(records));
     }
     eprintln!("   results in {}", directory.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("x86_64", "linux", true)]
+    #[case("aarch64", "linux", false)]
+    #[case("x86_64", "macos", false)]
+    fn only_machines_whose_programs_the_guest_runs_will_do(
+        #[case] arch: &'static str,
+        #[case] os: &'static str,
+        #[case] will_do: bool,
+    ) {
+        let checked = check_machine(arch, os);
+        assert_eq!(checked.is_ok(), will_do);
+        if let Err(error) = checked {
+            assert!(error.to_string().ends_with(&format!("this is {arch} {os}")));
+            assert_eq!(error.exit(), Exit::Environment);
+        }
+    }
+
+    #[test]
+    fn an_empty_setting_counts_as_not_given() {
+        refuse_native_settings(|_| Some(" ".into())).unwrap();
+        let error = refuse_native_settings(|name| (name == "SNAPTAX_WORK_DIR").then(|| "/mnt".into())).unwrap_err();
+        assert!(error.to_string().starts_with("SNAPTAX_WORK_DIR "));
+    }
 }

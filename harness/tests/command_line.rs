@@ -5,7 +5,9 @@ use rstest::rstest;
 
 fn harness() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_snaptax-harness"));
-    for name in ["MEMORY", "IOPS", "DISK", "CACHE", "ACCEL", "TIMEOUT", "PLAN"] {
+    for name in [
+        "MEMORY", "IOPS", "DISK", "CACHE", "ACCEL", "TIMEOUT", "PLAN", "OUTPUT", "WORK_DIR",
+    ] {
         command.env_remove(format!("SNAPTAX_{name}"));
     }
     command
@@ -33,6 +35,16 @@ fn a_setting_in_the_environment_is_checked_like_an_option() {
     let output = harness().env("SNAPTAX_ACCEL", "hax").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("tcg, kvm"));
+}
+
+#[rstest]
+#[case("SNAPTAX_OUTPUT")]
+#[case("SNAPTAX_WORK_DIR")]
+fn a_setting_for_runs_without_a_guest_is_refused(#[case] name: &str) {
+    let output = harness().env(name, "/somewhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains(name) && stderr.contains("hint:"), "{stderr}");
 }
 
 #[test]
