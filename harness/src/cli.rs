@@ -13,6 +13,7 @@ Examples:
   cargo experiments                          run every experiment
   cargo experiments thick                    run those with \"thick\" in their name
   cargo experiments --list                   list them, without a guest
+  cargo experiments --test hardening         run the tests of another target in the guest
   cargo experiments --iops 400 thick         on a slower disk
   SNAPTAX_IMAGE=mysql:5.7 cargo experiments  with another server
   cargo experiments thick -- --exact         with arguments for the test binary
@@ -89,7 +90,7 @@ pub(crate) struct Run {
     pub(crate) package: Option<String>,
 
     /// Test target that holds the experiments
-    #[arg(long, value_name = "NAME", default_value = "experiments", hide = true)]
+    #[arg(long, value_name = "NAME", default_value = "experiments")]
     pub(crate) test: String,
 
     /// Arguments for the test binary

@@ -18,7 +18,11 @@ fn help_has_examples_and_exit_codes_and_no_inner_workings() {
     let output = harness().arg("--help").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("cargo experiments thick") && text.contains("Exit codes:"));
-    assert!(text.contains("SNAPTAX_MEMORY") && !text.contains("__guest"), "{text}");
+    assert!(text.contains("SNAPTAX_MEMORY") && !text.contains("__"), "{text}");
+    assert!(
+        text.contains("--test <NAME>") && text.contains("cargo experiments --test hardening"),
+        "{text}"
+    );
 }
 
 #[rstest]
