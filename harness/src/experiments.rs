@@ -333,6 +333,9 @@ impl Images {
         if let Some(version) = qemu_version() {
             versions.insert("qemu".to_owned(), version);
         }
+        if let Some(version) = self.root.docker_version() {
+            versions.insert("docker".to_owned(), version.to_owned());
+        }
         Plan {
             cache: self.cache.directory().to_owned(),
             run: directory.to_owned(),

@@ -59,14 +59,7 @@ const SQUASHFS_OPTIONS: &[&str] = &[
 ];
 
 /// Packages whose versions the manifest names.
-const NAMED: &[&str] = &[
-    "docker.io",
-    "e2fsprogs",
-    "libc6",
-    "linux-image-amd64",
-    "lvm2",
-    "xfsprogs",
-];
+const NAMED: &[&str] = &["docker.io"];
 
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
 
@@ -89,11 +82,16 @@ pub(crate) struct Root {
 pub(crate) struct Manifest {
     /// The C library's version, as `2.41`.
     pub(crate) libc: String,
-    /// Versions of some packages.
+    /// Versions of packages that results name and the guest cannot tell as easily.
     pub(crate) packages: BTreeMap<String, String>,
 }
 
 impl Root {
+    /// Docker's version, as Debian's package has it.
+    pub(crate) fn docker_version(&self) -> Option<&str> {
+        self.manifest.packages.get("docker.io").map(String::as_str)
+    }
+
     /// The squashfs.
     pub(crate) fn squashfs(&self) -> PathBuf {
         self.directory.join("root.squashfs")
