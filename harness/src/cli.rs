@@ -48,6 +48,13 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Prints where the tar of the server made from Debian packages is, and what is in it; .ci/mysql-image starts this.
+    #[command(name = "__server-archive", hide = true)]
+    ServerArchive {
+        /// Directory that keeps images.
+        #[arg(long, value_name = "DIR", env = "SNAPTAX_CACHE")]
+        cache: Option<PathBuf>,
+    },
 }
 
 /// How experiments are run.

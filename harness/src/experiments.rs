@@ -20,7 +20,7 @@ use crate::guest::qemu::Machine;
 use crate::image::initramfs::Kernel;
 use crate::image::root::Root;
 use crate::image::server::{Server, Workshop};
-use crate::image::{self, disk, initramfs, root, server};
+use crate::image::{self, archive, disk, initramfs, root, server};
 use crate::interrupt::{self, Interrupt};
 use crate::plan::{self, Outcome, Plan};
 use crate::progress::Progress;
@@ -199,6 +199,21 @@ fn refuse_native_settings(value: impl Fn(&str) -> Option<OsString>) -> Result<()
         Some(name) => Err(Error::Native { name }),
         None => Ok(()),
     }
+}
+
+/// Makes the server's tar, if need be, and prints where it is and which packages are in it, a line each.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn server_archive(place: Option<&Path>, interrupt: &Interrupt) -> Result<(), Error> {
+    let progress = Progress::new();
+    requirements::ensure(&progress, interrupt)?;
+    let cache = open_cache(place, &progress, interrupt)?;
+    let archive = step(&progress, "server packages", false, || {
+        archive::ensure(&cache, interrupt)
+    })?;
+    println!("{}\n{}", archive.path.display(), archive.source);
+    Ok(())
 }
 
 fn open_cache(place: Option<&Path>, progress: &Progress, interrupt: &Interrupt) -> Result<Cache, Error> {

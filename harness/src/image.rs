@@ -1,5 +1,6 @@
 //! Images: what a guest boots from, and what it finds on its disks.
 
+pub(crate) mod archive;
 pub(crate) mod cpio;
 pub(crate) mod disk;
 pub(crate) mod initramfs;

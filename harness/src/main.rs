@@ -34,6 +34,10 @@ fn main() -> ExitCode {
             Ok(code) => u8::try_from(code).unwrap_or(u8::MAX).into(),
             Err(error) => failed(&error.to_string(), Exit::Environment),
         },
+        Some(Command::ServerArchive { cache }) => match experiments::server_archive(cache.as_deref(), &interrupt) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error.to_string(), error.exit()),
+        },
         None => match experiments::run(&cli.run, &interrupt) {
             Ok(exit) => exit.into(),
             Err(error) => failed(&error.to_string(), error.exit()),

@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mksquashfs", "squashfs-tools"),
     ("unsquashfs", "squashfs-tools"),
     ("xz", "xz-utils"),
+    ("zstd", "zstd"),
     ("setpriv", "util-linux"),
 ];
 

@@ -11,6 +11,7 @@ use snaptax::command::Command;
 use super::{Error, io, mirror};
 use crate::cache::{Cache, Key};
 use crate::interrupt::{Interrupt, bound};
+use crate::plan;
 
 const SUITE: &str = "trixie";
 
@@ -106,8 +107,7 @@ pub(crate) fn ensure(cache: &Cache, interrupt: &Interrupt) -> Result<Root, Error
     let key = key();
     let directory = cache.get_or_build("root", &key, |directory| build(directory, interrupt))?;
     let path = directory.join("manifest.json");
-    let text = fs::read_to_string(&path).map_err(io("read", &path))?;
-    let manifest = serde_json::from_str(&text).map_err(|error| io("read", &path)(error.into()))?;
+    let manifest = plan::read(&path).map_err(io("read", &path))?;
     Ok(Root {
         directory,
         key,
@@ -183,8 +183,7 @@ fn write_manifest(directory: &Path, squashfs: &Path) -> Result<(), Error> {
             .collect(),
     };
     let path = directory.join("manifest.json");
-    let text = serde_json::to_string_pretty(&manifest).map_err(|error| io("write", &path)(error.into()))?;
-    fs::write(&path, text).map_err(io("write", &path))
+    plan::write(&path, &manifest).map_err(io("write", &path))
 }
 
 /// Versions by package, from dpkg's status file.

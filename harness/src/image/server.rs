@@ -1,7 +1,6 @@
 //! The server's image, on a disk with Docker's data, made in a guest of its own.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,12 +9,13 @@ use snaptax::settings::Size;
 
 use super::initramfs::Kernel;
 use super::root::Root;
-use super::{Error, disk, io, mirror};
+use super::{Error, archive, disk, io};
 use crate::cache::{Cache, Key};
-use crate::guest::job::Job;
+use crate::guest::job::{Job, quoted};
 use crate::guest::qemu::{Drive, Format, Machine};
 use crate::guest::{self, Boot, KEEP_DOCKER, NETWORK, Outcome};
-use crate::interrupt::{Interrupt, bound};
+use crate::interrupt::Interrupt;
+use crate::plan;
 use crate::progress::Progress;
 
 /// The image used when none is asked for.
@@ -23,20 +23,8 @@ const DEFAULT: &str = "mysql:8.4";
 /// The name of the image that is made from Debian packages where the default cannot be pulled.
 const DEBIAN: &str = "snaptax/mysql:debian";
 
-const SUITE: &str = "unstable";
-const PACKAGES: &[&str] = &[
-    "base-files",
-    "bash",
-    "coreutils",
-    "dash",
-    "findutils",
-    "grep",
-    "libc-bin",
-    "mysql-client-core",
-    "mysql-server-core",
-    "sed",
-];
-const EXCLUDED: &[&str] = &["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*"];
+/// Where programs are in it, as in images that a Dockerfile made.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Docker's disk grows with what is written; this is only its limit.
 const DISK: Size = Size::gib(12);
@@ -97,8 +85,7 @@ pub(crate) fn ensure(asked: Option<&str>, workshop: &Workshop<'_>) -> Result<Ser
         },
     };
     let path = directory.join("manifest.json");
-    let text = fs::read_to_string(&path).map_err(io("read", &path))?;
-    let manifest = serde_json::from_str(&text).map_err(|error| io("read", &path)(error.into()))?;
+    let manifest = plan::read(&path).map_err(io("read", &path))?;
     Ok(Server {
         disk: directory.join("docker.qcow2"),
         manifest,
@@ -121,22 +108,17 @@ fn entry(image: &str) -> (String, Key) {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
     let name = format!("server-{}", image.chars().map(plain).collect::<String>());
     let recipe = match image {
-        DEBIAN => Key::of(&[
-            image,
-            SUITE,
-            &PACKAGES.join(" "),
-            &EXCLUDED.join(" "),
-            &import_script(""),
-        ]),
+        DEBIAN => Key::of(&[image, archive::key().as_str(), &import_script("")]),
         _ => Key::of(&[image, &pull_script(image)]),
     };
     (name, recipe)
 }
 
 fn pull_script(image: &str) -> String {
+    let image = quoted(image.as_ref());
     format!(
-        "timeout 1500 docker pull '{}' || exit {NOT_PULLED}\n",
-        image.replace('\'', "")
+        "timeout 1500 docker pull {} || exit {NOT_PULLED}\n",
+        String::from_utf8_lossy(&image)
     )
 }
 
@@ -145,7 +127,7 @@ fn import_script(source: &str) -> String {
         "for serial in /sys/block/vd*/serial; do\n\
              [ \"$(cat \"$serial\")\" = import ] && disk=${{serial%/serial}}\n\
          done\n\
-         docker import -c 'LABEL org.snaptax.source=\"{source}\"' - {DEBIAN} <\"/dev/${{disk##*/}}\"\n"
+         docker import -c 'LABEL org.snaptax.source=\"{source}\"' -c 'ENV PATH={PATH}' - {DEBIAN} <\"/dev/${{disk##*/}}\"\n"
     )
 }
 
@@ -180,46 +162,18 @@ impl Workshop<'_> {
     fn debian(&self) -> Result<PathBuf, Error> {
         let (name, key) = entry(DEBIAN);
         self.cache.get_or_build(&name, &key, |directory| {
+            let step = self.progress.step("server packages");
+            let archive = archive::ensure(self.cache, self.interrupt)?;
+            step.done();
             let scratch = self.cache.scratch()?;
             let tar = scratch.path().join("mysql.tar");
-            let step = self.progress.step("server packages");
-            let source = self.unpack_packages(&tar)?;
-            step.done();
-            let (outcome, said) = self.boot(directory, import_script(&source), Some(&tar))?;
+            archive.decompress(&tar)?;
+            let (outcome, said) = self.boot(directory, import_script(&archive.source), Some(&tar))?;
             if outcome.code != 0 {
                 return Err(Error::Import { said });
             }
-            write_manifest(directory, DEBIAN, &source)
+            write_manifest(directory, DEBIAN, &archive.source)
         })
-    }
-
-    /// Makes a tar of the packages and tells which server is in it.
-    fn unpack_packages(&self, tar: &Path) -> Result<String, Error> {
-        let mut command = bound("mmdebstrap")
-            .args(["--variant=extract", "--mode=auto", "--format=tar"])
-            .arg(format!("--include={}", PACKAGES.join(",")))
-            // A mirror's copy of a suite that changes daily is often a little old.
-            .arg("--aptopt=Acquire::Check-Valid-Until \"false\"")
-            .args(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")))
-            .arg(r#"--extract-hook=ls "$1/var/cache/apt/archives" >&2"#)
-            .arg(SUITE)
-            .arg(tar)
-            .deadline(DEADLINE);
-        if let Some(mirror) = mirror::of_this_host() {
-            command = command.arg(mirror);
-        }
-        let output = self.interrupt.run(command).map_err(|source| {
-            Error::debootstrap(
-                "server image",
-                "it is made from Debian unstable because the default image cannot be pulled; \
-                   SNAPTAX_IMAGE names another one",
-                source,
-            )
-        })?;
-        Ok(format!(
-            "Debian packages mysql-server-core {}",
-            server_package(&output.stderr).unwrap_or("of unknown version")
-        ))
     }
 
     fn boot(&self, directory: &Path, script: String, import: Option<&Path>) -> Result<(Outcome, String), Error> {
@@ -274,28 +228,13 @@ fn proxies() -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| is_proxy(name)).collect()
 }
 
-/// `mysql-server-core 9.7.4-1`, from a listing of package files.
-fn server_package(listing: &str) -> Option<&str> {
-    listing
-        .lines()
-        .find_map(|line| {
-            line.trim()
-                .strip_prefix("mysql-server-core")?
-                .rsplit_once('_')
-                .map(|(rest, _)| rest)
-        })
-        .and_then(|rest| rest.rsplit_once('_'))
-        .map(|(_, version)| version)
-}
-
 fn write_manifest(directory: &Path, image: &str, source: &str) -> Result<(), Error> {
     let manifest = Manifest {
         image: image.to_owned(),
         source: source.to_owned(),
     };
     let path = directory.join("manifest.json");
-    let text = serde_json::to_string_pretty(&manifest).map_err(|error| io("write", &path)(error.into()))?;
-    fs::write(&path, text).map_err(io("write", &path))
+    plan::write(&path, &manifest).map_err(io("write", &path))
 }
 
 #[cfg(test)]
@@ -303,10 +242,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_version_is_read_from_its_package_file() {
-        let listing = "lock\nmysql-client-core_9.7.4-2_amd64.deb\nmysql-server-core_9.7.4-2_amd64.deb\n";
-        assert_eq!(server_package(listing), Some("9.7.4-2"));
-        assert_eq!(server_package("I: success\n"), None);
+    fn an_images_name_is_one_word_to_the_shell_that_pulls_it() {
+        let script = pull_script("it's; exit");
+        assert!(
+            script.starts_with(r"timeout 1500 docker pull 'it'\''s; exit' ||"),
+            "{script}"
+        );
     }
 
     #[test]
