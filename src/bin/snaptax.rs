@@ -43,7 +43,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         SNAPTAX_GATE=warn cargo experiments oltp\n  \
         SNAPTAX_ROWS=100000 SNAPTAX_TIME=60 SNAPTAX_GATE=warn cargo experiments oltp\n\n\
-        The second runs at another scale. Bounds are for the default scale: there, a verdict says nothing.")]
+        The second runs at another scale. Bounds are for the default scale, so its verdict says nothing.")]
     Settings,
 }
 
