@@ -84,7 +84,7 @@ impl Setup {
         Self {
             load,
             window: Duration::from_secs(15),
-            half_width: 0.05,
+            half_width: 0.10,
             volume_size: Size::mib(768),
             spare: None,
             filesystem: Filesystem::Ext4,
@@ -142,7 +142,7 @@ where
         self
     }
 
-    /// The half-width of the throughput interval to aim at, `(ln high - ln low) / 2`; 0.05, about 5 %, unless
+    /// The half-width of the throughput interval to aim at, `(ln high - ln low) / 2`; 0.10, about 10 %, unless
     /// said, or `SNAPTAX_HALF_WIDTH`.
     #[must_use]
     pub fn half_width(mut self, half_width: f64) -> Self {
