@@ -83,7 +83,7 @@ impl Setup {
     fn new(load: Oltp) -> Self {
         Self {
             load,
-            window: Duration::from_secs(15),
+            window: Duration::from_secs(16),
             half_width: 0.10,
             volume_size: Size::mib(768),
             spare: None,
@@ -135,7 +135,7 @@ where
         }
     }
 
-    /// Length of a window; 15 s unless said, or `SNAPTAX_TIME`.
+    /// Length of a window; 16 s unless said, or `SNAPTAX_TIME`.
     #[must_use]
     pub fn window(mut self, length: Duration) -> Self {
         self.setup.window = length;

@@ -73,7 +73,7 @@ pub(crate) struct Run {
     pub(crate) memory: Size,
 
     /// Requests per second that the measured disk serves, reads and writes together
-    #[arg(long, value_name = "N", env = "SNAPTAX_IOPS", default_value = "480", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", env = "SNAPTAX_IOPS", default_value = "500", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iops: u32,
 
     /// Size of the measured disk, 256m or more
