@@ -71,14 +71,6 @@ pub(crate) enum Error {
         /// Its name.
         name: &'static str,
     },
-    /// A machine that cannot run the guest's programs.
-    #[error("experiments need an x86_64 Linux machine, whose programs the guest can run; this is {arch} {os}")]
-    Machine {
-        /// The processor.
-        arch: &'static str,
-        /// The system.
-        os: &'static str,
-    },
     /// Reading or writing failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -151,7 +143,7 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Erro
 /// When they could not be run at all.
 pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let started = SystemTime::now();
-    check_machine(std::env::consts::ARCH, std::env::consts::OS)?;
+    requirements::check_machine(std::env::consts::ARCH, std::env::consts::OS)?;
     refuse_native_settings(|name| std::env::var_os(name))?;
     let progress = Progress::new();
     let args = cargo::libtest_args(run);
@@ -184,13 +176,6 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     let records = records(&directory)?;
     show(&records, &directory);
     Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
-}
-
-fn check_machine(arch: &'static str, os: &'static str) -> Result<(), Error> {
-    match (arch, os) {
-        ("x86_64", "linux") => Ok(()),
-        _ => Err(Error::Machine { arch, os }),
-    }
 }
 
 fn refuse_native_settings(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Error> {
@@ -408,26 +393,7 @@ fn show(records: &[Record], directory: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[rstest]
-    #[case("x86_64", "linux", true)]
-    #[case("aarch64", "linux", false)]
-    #[case("x86_64", "macos", false)]
-    fn only_machines_whose_programs_the_guest_runs_will_do(
-        #[case] arch: &'static str,
-        #[case] os: &'static str,
-        #[case] will_do: bool,
-    ) {
-        let checked = check_machine(arch, os);
-        assert_eq!(checked.is_ok(), will_do);
-        if let Err(error) = checked {
-            assert!(error.to_string().ends_with(&format!("this is {arch} {os}")));
-            assert_eq!(error.exit(), Exit::Environment);
-        }
-    }
 
     #[test]
     fn an_empty_setting_counts_as_not_given() {

@@ -36,6 +36,14 @@ const INSTALL_DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// Why the host does not do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// A machine that cannot run the guest's programs.
+    #[error("experiments need an x86_64 Linux machine, whose programs the guest can run; this is {arch} {os}")]
+    Machine {
+        /// The processor.
+        arch: &'static str,
+        /// The system.
+        os: &'static str,
+    },
     /// Something is missing and cannot be installed from here.
     #[error("this machine lacks {}\n  hint: {hint}", missing.join(", "))]
     Missing {
@@ -57,6 +65,17 @@ pub(crate) enum Error {
     /// A program could not be supervised.
     #[error(transparent)]
     Supervise(#[from] interrupt::Error),
+}
+
+/// Makes sure that the guest can run what is built here.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn check_machine(arch: &'static str, os: &'static str) -> Result<(), Error> {
+    match (arch, os) {
+        ("x86_64", "linux") => Ok(()),
+        _ => Err(Error::Machine { arch, os }),
+    }
 }
 
 /// Makes sure that every requirement is met, installing Debian packages where this user may.
@@ -216,6 +235,22 @@ mod tests {
         let policy = " 100 http://mirror.example/debian oldstable-backports/main amd64 Packages\n\
                       \x20    release o=Debian Backports,a=oldstable-backports,n=bookworm-backports,l=Debian Backports,c=main\n";
         assert_eq!(backports_in(release, policy).as_deref(), suite);
+    }
+
+    #[rstest]
+    #[case("x86_64", "linux", true)]
+    #[case("aarch64", "linux", false)]
+    #[case("x86_64", "macos", false)]
+    fn only_machines_whose_programs_the_guest_runs_will_do(
+        #[case] arch: &'static str,
+        #[case] os: &'static str,
+        #[case] will_do: bool,
+    ) {
+        let checked = check_machine(arch, os);
+        assert_eq!(checked.is_ok(), will_do);
+        if let Err(error) = checked {
+            assert!(error.to_string().ends_with(&format!("this is {arch} {os}")));
+        }
     }
 
     #[test]
