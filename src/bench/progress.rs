@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::report::timings;
 
 /// Longest silence while a step is running.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(8);
 
 /// Runs one step, says so, and keeps its time.
 pub(super) fn step<T, E>(name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
