@@ -79,7 +79,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// A scale that fits CI: on the guest's disk, the disk is the limit and not the emulated processors.
+    /// A scale that fits CI: `docs/decisions.md` has the trials it comes from.
     fn new(load: Oltp) -> Self {
         Self {
             load,
