@@ -35,6 +35,7 @@ pub use error::Error;
 pub use rig::{Origin, Rig, ThickSnapshot};
 
 use measurement::Measurement;
+use progress::{say, step};
 
 use crate::result::Comparison;
 use crate::server::MysqldOptions;
@@ -83,13 +84,13 @@ impl Setup {
     fn new(load: Oltp) -> Self {
         Self {
             load,
-            window: Duration::from_secs(16),
+            window: Duration::from_secs(20),
             half_width: 0.10,
             volume_size: Size::mib(768),
             spare: None,
             filesystem: Filesystem::Ext4,
             mysqld: MysqldOptions {
-                buffer_pool: Size::mib(88),
+                buffer_pool: Size::mib(64),
                 ..MysqldOptions::default()
             },
         }
@@ -135,7 +136,7 @@ where
         }
     }
 
-    /// Length of a window; 16 s unless said, or `SNAPTAX_TIME`.
+    /// Length of a window; 20 s unless said, or `SNAPTAX_TIME`.
     #[must_use]
     pub fn window(mut self, length: Duration) -> Self {
         self.setup.window = length;
@@ -183,8 +184,25 @@ where
         crate::host::require(&settings)?;
         let stop = signals()?;
         check(stop)?;
+        sweep(&settings)?;
         Measurement::new(&self.setup, &settings, stop).run(&mut self.difference)
     }
+}
+
+/// Removes what killed runs left behind.
+fn sweep(settings: &Settings) -> Result<(), Error> {
+    for remains in crate::sweep::find(&settings.work_dir)? {
+        if remains.is_dead() {
+            say(&format!("run {} was killed; removing what it left", remains.run()));
+            step("sweep", || remains.remove())?;
+        } else if remains.is_kept() {
+            say(&format!(
+                "run {} was kept; `snaptax sweep --kept` removes it",
+                remains.run()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// SIGINT, SIGTERM and SIGHUP as a flag, which stays set: the experiments after the one that was interrupted must

@@ -36,7 +36,7 @@ mod plan;
 mod rounds;
 
 pub use correlation::Correlation;
-pub use plan::{PILOT, Plan, order};
+pub use plan::{PILOT, Plan, order, pilot_for};
 
 use crate::result::{Counts, Figure, Side, Window};
 use interval::Interval;

@@ -36,6 +36,7 @@ pub mod result;
 pub mod server;
 pub mod settings;
 pub mod storage;
+pub mod sweep;
 pub mod workload;
 
 #[cfg(feature = "experiments")]

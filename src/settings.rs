@@ -61,6 +61,8 @@ pub struct Settings {
     pub budget: Option<Duration>,
     /// Where the files of physical volumes lie.
     pub work_dir: PathBuf,
+    /// Whether everything stays when an experiment ends.
+    pub keep: bool,
     /// What a failing verdict does.
     pub gate: GateMode,
     /// When bounds are proposed.
@@ -227,6 +229,15 @@ pub const KNOBS: &[Knob] = &[
         },
     ),
     knob(
+        "SNAPTAX_KEEP",
+        "0|1",
+        "whether volumes and server stay when an experiment ends, to be looked at [default: 0]",
+        |s, v| {
+            s.keep = one_of(v, &[("0", false), ("1", true)])?;
+            Ok(())
+        },
+    ),
+    knob(
         "SNAPTAX_GATE",
         "fail|warn",
         "whether a failing verdict fails the test [default: fail]",
@@ -297,6 +308,7 @@ impl Default for Settings {
             half_width: None,
             budget: None,
             work_dir: "/var/tmp".into(),
+            keep: false,
             gate: GateMode::default(),
             bounds: BoundsMode::default(),
             profile: None,

@@ -13,6 +13,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("host", &["command", "settings", "storage"]),
     ("storage", &["command", "result", "settings"]),
     ("server", &["command", "result", "settings"]),
+    ("sweep", &["command", "storage"]),
     ("workload", &["result"]),
     ("compare", &["result"]),
     ("report", &["result"]),
@@ -20,7 +21,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "compare", "host", "report", "result", "server", "settings", "storage", "workload",
+            "compare", "host", "report", "result", "server", "settings", "storage", "sweep", "workload",
         ],
     ),
 ];

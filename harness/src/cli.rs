@@ -14,7 +14,7 @@ Examples:
   cargo experiments thick                    run those with \"thick\" in their name
   cargo experiments --list                   list them, without a guest
   cargo experiments --test hardening         run the tests of another target in the guest
-  cargo experiments --iops 400 thick         on a slower disk
+  cargo experiments --iops 200 thick         on a slower disk
   SNAPTAX_IMAGE=mysql:5.7 cargo experiments  with another server
   cargo experiments thick -- --exact         with arguments for the test binary
 
@@ -73,7 +73,7 @@ pub(crate) struct Run {
     pub(crate) memory: Size,
 
     /// Requests per second that the measured disk serves, reads and writes together
-    #[arg(long, value_name = "N", env = "SNAPTAX_IOPS", default_value = "500", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", env = "SNAPTAX_IOPS", default_value = "400", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iops: u32,
 
     /// Size of the measured disk, 256m or more

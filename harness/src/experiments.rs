@@ -24,7 +24,7 @@ use crate::image::{self, archive, disk, initramfs, root, server};
 use crate::interrupt::{self, Interrupt};
 use crate::plan::{self, Outcome, Plan};
 use crate::progress::Progress;
-use crate::{guest, requirements, run_directory};
+use crate::{guest, packages, requirements, run_directory};
 
 /// More processors than this do not make an emulated guest quicker.
 const MOST_PROCESSORS: usize = 4;
@@ -97,7 +97,9 @@ impl Error {
 impl From<requirements::Error> for Error {
     fn from(error: requirements::Error) -> Self {
         match error {
-            requirements::Error::Supervise(interrupt::Error::Interrupted) => Self::Interrupted,
+            requirements::Error::Packages(packages::Error::Supervise(interrupt::Error::Interrupted)) => {
+                Self::Interrupted
+            }
             other => Self::Requirements(other),
         }
     }

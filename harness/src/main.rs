@@ -9,6 +9,7 @@ mod guest;
 mod image;
 mod interrupt;
 mod libc;
+mod packages;
 mod plan;
 mod progress;
 mod requirements;

@@ -1,12 +1,9 @@
 //! What the host must have, and installing what it lacks.
 
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
-use snaptax::command::{self, Command};
-
-use crate::interrupt::{self, Interrupt, bound};
+use crate::interrupt::Interrupt;
+use crate::packages::{self, Administrator};
 use crate::progress::Progress;
 
 /// Programs the harness starts, with the Debian package of each.
@@ -30,9 +27,6 @@ const FILES: &[(&str, &str)] = &[(
 /// Programs that only a user other than root needs, to unpack packages in a user namespace.
 const PROGRAMS_WITHOUT_ROOT: &[(&str, &str)] = &[("newuidmap", "uidmap")];
 
-/// What dpkg and apt may take.
-const INSTALL_DEADLINE: Duration = Duration::from_secs(15 * 60);
-
 /// Why the host does not do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -52,19 +46,9 @@ pub(crate) enum Error {
         /// What to do.
         hint: String,
     },
-    /// apt failed.
-    #[error("cannot install {}: {source}\n  hint: {hint}", packages.join(" "))]
-    Install {
-        /// Packages asked for.
-        packages: Vec<String>,
-        /// What apt said.
-        source: command::Error,
-        /// What to do.
-        hint: &'static str,
-    },
-    /// A program could not be supervised.
+    /// They could not be installed.
     #[error(transparent)]
-    Supervise(#[from] interrupt::Error),
+    Packages(#[from] packages::Error),
 }
 
 /// Makes sure that the guest can run what is built here.
@@ -87,12 +71,7 @@ pub(crate) fn ensure(progress: &Progress, interrupt: &Interrupt) -> Result<(), E
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<String> = missing
-        .iter()
-        .map(|(_, package)| (*package).to_owned())
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let packages = packages::of(missing.iter().map(|(_, package)| *package));
     let names = || missing.iter().map(|(thing, _)| (*thing).to_owned()).collect();
     let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if !on_path("apt-get") {
@@ -146,96 +125,11 @@ fn on_path(program: &str) -> bool {
         .any(|directory| directory.join(program).is_file())
 }
 
-/// Somebody who may install packages.
-#[derive(Debug, Clone, Copy)]
-enum Administrator {
-    Root,
-    Sudo,
-}
-
-impl Administrator {
-    fn of_this_user() -> Option<Self> {
-        if rustix::process::geteuid().is_root() {
-            return Some(Self::Root);
-        }
-        let sudo = Command::new("sudo").args(["-n", "true"]).run();
-        sudo.is_ok().then_some(Self::Sudo)
-    }
-
-    fn apt(self, args: &[&str]) -> Command {
-        let command = match self {
-            Self::Root => bound("env"),
-            Self::Sudo => bound("sudo").args(["-n", "env"]),
-        };
-        command
-            .args(["DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get"])
-            .args(args)
-            .deadline(INSTALL_DEADLINE)
-    }
-
-    fn install(self, packages: &[String], interrupt: &Interrupt) -> Result<(), Error> {
-        // Lists that are out of date in part may do; if not, the install says so.
-        match interrupt.run(self.apt(&["update"])) {
-            Ok(_) | Err(interrupt::Error::Command(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let mut args = vec!["install", "--yes", "--no-install-recommends"];
-        args.extend(packages.iter().map(String::as_str));
-        let Err(error) = interrupt.run(self.apt(&args)) else {
-            return Ok(());
-        };
-        let interrupt::Error::Command(source) = error else {
-            return Err(error.into());
-        };
-        // Packages that came from backports break older ones of the same source.
-        if let Some(suite) = backports() {
-            args.extend(["-t", &suite]);
-            if interrupt.run(self.apt(&args)).is_ok() {
-                return Ok(());
-            }
-        }
-        Err(Error::Install {
-            packages: packages.to_owned(),
-            source,
-            hint: "run it by hand; if a package installed from backports is in the way, add `-t <codename>-backports`",
-        })
-    }
-}
-
-/// This release's backports suite, if apt knows it.
-fn backports() -> Option<String> {
-    let release = std::fs::read_to_string("/etc/os-release").ok()?;
-    let policy = Command::new("apt-cache").arg("policy").run().ok()?.stdout;
-    backports_in(&release, &policy)
-}
-
-fn backports_in(release: &str, policy: &str) -> Option<String> {
-    let codename = release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
-    let suite = format!("{}-backports", codename.trim_matches('"'));
-    let known = policy
-        .split([',', ' ', '\n'])
-        .any(|word| word == format!("n={suite}") || word == format!("a={suite}"));
-    known.then_some(suite)
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    #[rstest]
-    #[case("VERSION_CODENAME=bookworm\n", Some("bookworm-backports"))]
-    #[case("VERSION_CODENAME=\"bookworm\"\n", Some("bookworm-backports"))]
-    #[case("VERSION_CODENAME=trixie\n", None)]
-    #[case("ID=arch\n", None)]
-    fn backports_are_used_only_where_apt_knows_them(#[case] release: &str, #[case] suite: Option<&str>) {
-        let policy = " 100 http://mirror.example/debian oldstable-backports/main amd64 Packages\n\
-                      \x20    release o=Debian Backports,a=oldstable-backports,n=bookworm-backports,l=Debian Backports,c=main\n";
-        assert_eq!(backports_in(release, policy).as_deref(), suite);
-    }
 
     #[rstest]
     #[case("x86_64", "linux", true)]

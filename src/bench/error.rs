@@ -1,9 +1,8 @@
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{host, report, server, settings, storage, workload};
+use crate::{host, report, server, settings, storage, sweep, workload};
 
 /// Why an experiment could not be measured.
 #[derive(thiserror::Error)]
@@ -27,16 +26,9 @@ pub enum Error {
     /// Results could not be written.
     #[error(transparent)]
     Report(#[from] report::json::Error),
-    /// A directory of the run.
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Directory {
-        /// What was tried.
-        doing: &'static str,
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// What a killed run left behind could not be removed.
+    #[error("cannot remove what a killed run left behind: {0}")]
+    Sweep(#[from] sweep::Error),
     /// The pilot does not fit into the budget.
     #[error(
         "{windows} windows of {} s take at least {minutes} minutes, and the budget is {}; set SNAPTAX_BUDGET to \

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::processor::Processor;
 use super::progress::{say, step};
 use super::{Difference, Error, Rig, Setup, State, check};
-use crate::compare::{self, PILOT, Plan};
+use crate::compare::{self, Plan, pilot_for};
 use crate::report::timings;
 use crate::result::{self, Comparison, Side, Window};
 use crate::settings::{Settings, Size};
@@ -15,7 +15,7 @@ use crate::storage::Counters;
 use crate::workload::{self, Load, Oltp, Sample};
 
 /// Load before the first round: the buffer pool fills, and the server comes to its pace.
-const WARM_UP: Duration = Duration::from_secs(15);
+const WARM_UP: Duration = Duration::from_secs(25);
 
 /// Load between the end of what a window left behind and the next one, on top of what LVM takes for the one and the
 /// other.
@@ -55,13 +55,14 @@ pub(super) struct Measurement<'a> {
 
 impl<'a> Measurement<'a> {
     pub(super) fn new(setup: &'a Setup, settings: &'a Settings, stop: &'a AtomicBool) -> Self {
+        let half_width = settings.half_width.unwrap_or(setup.half_width);
         Self {
             setup,
             settings,
             stop,
             oltp: setup.oltp(settings),
             length: settings.time.unwrap_or(setup.window),
-            plan: Plan::new(settings.half_width.unwrap_or(setup.half_width), PILOT),
+            plan: Plan::new(half_width, pilot_for(half_width)),
             seed: settings.seed.unwrap_or_else(|| rand::random::<u32>().into()),
             windows: Vec::new(),
             difference: "none".into(),
@@ -76,7 +77,11 @@ impl<'a> Measurement<'a> {
         self.require_budget()?;
         let rig = Rig::build(self.setup, self.settings, self.stop)?;
         let measured = self.measure(&rig, difference);
-        let removed = step("clean up", || rig.remove());
+        let removed = if self.settings.keep {
+            rig.keep().map(|told| say(&told))
+        } else {
+            step("clean up", || rig.remove())
+        };
         match (measured, removed) {
             (Ok(comparison), Ok(())) => Ok(comparison),
             (Ok(mut comparison), Err(error)) => {

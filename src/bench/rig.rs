@@ -1,24 +1,22 @@
 //! The rig: storage, server and data that both sides of a comparison share.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::progress::step;
 use super::{Difference, Error, Setup, State};
 use crate::server::{Server, ServerOptions};
 use crate::settings::{Settings, Size};
-use crate::storage::{self, LogicalVolume, Lvm, Mounted, Snapshot, SnapshotBuilder, VolumeGroup, group_size};
+use crate::storage::{
+    self, LogicalVolume, Lvm, Mounted, RunDirectory, Snapshot, SnapshotBuilder, VolumeGroup, group_size,
+};
+use crate::sweep::RUN_LABEL;
 use crate::workload::Connect;
 
 const GROUP: &str = "vgtest";
 const VOLUME: &str = "datalv";
 const DATABASE: &str = "sbtest";
-
-/// Marks the container of a run.
-const RUN_LABEL: &str = "org.snaptax.run";
 
 /// A volume group on a loop device, a mounted volume in it, and a server with its data on that.
 ///
@@ -35,12 +33,12 @@ pub struct Rig {
 impl Rig {
     pub(super) fn build(setup: &Setup, settings: &Settings, stop: &AtomicBool) -> Result<Self, Error> {
         let directory = RunDirectory::create(&settings.work_dir)?;
-        let lvm = Lvm::isolated(directory.0.join("lvm"))?;
+        let lvm = Lvm::isolated(directory.path().join("lvm"))?;
 
         let volume_size = settings.volume_size.unwrap_or(setup.volume_size);
         let spare = settings.snapshot_size.or(setup.spare);
         let group = step("volume group", || {
-            VolumeGroup::on_file(&lvm, GROUP, directory.0.join(format!("{GROUP}.pv")))
+            VolumeGroup::on_file(&lvm, GROUP, directory.path().join(format!("{GROUP}.pv")))
                 .size(group_size(volume_size, spare))
                 .progress(|_| match stop.load(Ordering::Relaxed) {
                     true => ControlFlow::Break(()),
@@ -50,14 +48,14 @@ impl Rig {
         })?;
         let mounted = step("filesystem", || {
             let volume = group.volume(VOLUME).size(volume_size).create()?;
-            volume.format(setup.filesystem)?.mount(&directory.0.join("origin"))
+            volume.format(setup.filesystem)?.mount(&directory.path().join("origin"))
         })?;
         super::check(stop)?;
 
         let server = step("server", || {
             // Not the filesystem's root: an initialisation refuses a directory with `lost+found` in it.
             let data = mounted.path().join("mysql");
-            let mut options = ServerOptions::new(&settings.image, data, directory.0.join("run"));
+            let mut options = ServerOptions::new(&settings.image, data, directory.path().join("run"));
             options.mysqld = setup.mysqld(settings);
             options.labels = BTreeMap::from([(RUN_LABEL.to_owned(), lvm.run_id().to_string())]);
             Server::start(options, stop)
@@ -87,6 +85,30 @@ impl Rig {
         &self.server
     }
 
+    /// Leaves everything as it is, and tells how to look at it and how to remove it.
+    pub(super) fn keep(self) -> Result<String, Error> {
+        let path = self.directory.path().to_owned();
+        let socket = self.server.socket().to_owned();
+        let Self {
+            server,
+            mounted,
+            group,
+            directory,
+            ..
+        } = self;
+        std::mem::forget((server, mounted, group));
+        directory.keep()?;
+        Ok(format!(
+            "kept, in {0}:\n\
+             \x20    LVM_SYSTEM_DIR={0}/lvm lvs --all\n\
+             \x20    mysql --user=root --socket={1} {DATABASE}\n\
+             \x20    ls {0}/origin/mysql\n\
+             \x20  to remove it: snaptax sweep --kept",
+            path.display(),
+            socket.display()
+        ))
+    }
+
     pub(super) fn connect(&self) -> Connect {
         Connect::socket(self.server.socket()).user("root").database(DATABASE)
     }
@@ -113,7 +135,7 @@ impl Rig {
         stopped
             .and(unmounted.map_err(Error::from))
             .and(removed.map_err(Error::from))
-            .and(cleared)
+            .and(cleared.map_err(Error::from))
     }
 }
 
@@ -204,69 +226,5 @@ impl Difference for Snapshot {
 
     fn undo(self) -> Result<(), Error> {
         Ok(self.remove()?)
-    }
-}
-
-/// A directory for all files of a run. Removed when dropped, but for what somebody else put there.
-#[derive(Debug)]
-struct RunDirectory(PathBuf);
-
-impl RunDirectory {
-    fn create(work_dir: &Path) -> Result<Self, Error> {
-        let path = work_dir.join(format!("snaptax-{}", storage::RunId::current()));
-        fs::create_dir_all(work_dir)
-            .and_then(|()| fs::create_dir(&path))
-            .map_err(|source| Error::Directory {
-                doing: "create",
-                path: path.clone(),
-                source,
-            })?;
-        Ok(Self(path))
-    }
-
-    fn remove(self) -> Result<(), Error> {
-        self.clear().map_err(|source| Error::Directory {
-            doing: "remove",
-            path: self.0.clone(),
-            source,
-        })
-    }
-
-    /// Never by descending into it: the origin might still be mounted there.
-    fn clear(&self) -> std::io::Result<()> {
-        for part in ["lvm", "run"] {
-            let part = self.0.join(part);
-            if part.is_dir() {
-                fs::remove_dir_all(part)?;
-            }
-        }
-        if self.0.is_dir() {
-            fs::remove_dir(&self.0)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for RunDirectory {
-    fn drop(&mut self) {
-        if let Err(error) = self.clear() {
-            eprintln!("snaptax: left behind: {}: {error}", self.0.display());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_directory_goes_away_but_for_what_is_not_its_own() {
-        let work_dir = tempfile::tempdir().unwrap();
-        let directory = RunDirectory::create(work_dir.path()).unwrap();
-        let path = directory.0.clone();
-        fs::create_dir_all(path.join("lvm/backup")).unwrap();
-        fs::write(path.join("other"), "").unwrap();
-        assert!(directory.remove().is_err());
-        assert!(path.join("other").is_file() && !path.join("lvm").exists());
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use snaptax::host::{self, Finding};
 use snaptax::settings::{KNOBS, Settings};
+use snaptax::sweep;
 
 /// A setting or an argument cannot be used.
 const USAGE: u8 = 2;
@@ -18,6 +19,7 @@ const ENVIRONMENT: u8 = 5;
     version,
     after_help = "Examples:\n  \
         snaptax doctor      can experiments run on this machine?\n  \
+        snaptax sweep       remove what killed runs left behind\n  \
         snaptax settings    what SNAPTAX_* variables are there?\n\n\
         Experiments themselves are tests. In a guest, without root:\n  \
         cargo experiments\n\
@@ -39,6 +41,23 @@ enum Command {
         sudo -E env PATH=\"$PATH\" SNAPTAX_WORK_DIR=/mnt/disk snaptax doctor"
     )]
     Doctor,
+    /// Remove what killed runs left behind: containers, mounts, devices, files
+    #[command(
+        after_help = "Every experiment begins with a sweep. Only runs that have ended are swept, and only what they made.\n\n\
+        Exit status: 0 when nothing is left, 2 when a setting is wrong, 5 when something could not be removed.\n\n\
+        Examples:\n  \
+        snaptax sweep --dry-run    what is there?\n  \
+        snaptax sweep              remove it\n  \
+        snaptax sweep --kept       and what was kept with SNAPTAX_KEEP=1"
+    )]
+    Sweep {
+        /// Show what would be removed, and remove nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Sweep kept runs too
+        #[arg(long)]
+        kept: bool,
+    },
     /// List the SNAPTAX_* environment variables
     #[command(after_help = "Examples:\n  \
         SNAPTAX_GATE=warn cargo experiments oltp\n  \
@@ -50,6 +69,7 @@ enum Command {
 fn main() -> ExitCode {
     let (text, code) = match Cli::parse().command {
         Command::Doctor => doctor(),
+        Command::Sweep { dry_run, kept } => sweep(dry_run, kept),
         Command::Settings => (settings(), 0),
     };
     // A reader that went away, as `head` does, is no failure, and must not change the answer.
@@ -57,13 +77,16 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The settings, or what is wrong with them on standard error.
+fn from_env() -> Option<Settings> {
+    Settings::from_env()
+        .inspect_err(|errors| errors.iter().for_each(|error| eprintln!("snaptax: {error}")))
+        .ok()
+}
+
 fn doctor() -> (String, u8) {
-    let settings = match Settings::from_env() {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.iter().for_each(|error| eprintln!("snaptax: {error}"));
-            return (String::new(), USAGE);
-        }
+    let Some(settings) = from_env() else {
+        return (String::new(), USAGE);
     };
     let findings = host::survey(&settings);
     let text: String = findings.iter().map(line).collect();
@@ -80,6 +103,48 @@ fn doctor() -> (String, u8) {
             (text + &end, ENVIRONMENT)
         }
     }
+}
+
+fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
+    let Some(settings) = from_env() else {
+        return (String::new(), USAGE);
+    };
+    if !dry_run && !rustix::process::geteuid().is_root() {
+        eprintln!("snaptax: only root can remove devices and mounts; use sudo, or --dry-run");
+        return (String::new(), ENVIRONMENT);
+    }
+    let found = match sweep::find(&settings.work_dir) {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("snaptax: {error}");
+            return (String::new(), ENVIRONMENT);
+        }
+    };
+    let (mut text, mut code) = (String::new(), 0);
+    for remains in found {
+        let run = remains.run();
+        let things = format!("  {}\n", remains.to_string().replace('\n', "\n  "));
+        let swept = remains.is_dead() || (kept && remains.is_kept());
+        if !swept {
+            let why = if remains.is_kept() {
+                "was kept, see --kept"
+            } else {
+                "is running"
+            };
+            text += &format!("run {run} {why}\n{things}");
+        } else if dry_run {
+            text += &format!("run {run} would be removed\n{things}");
+        } else if let Err(error) = remains.remove() {
+            eprintln!("snaptax: run {run}: {error}");
+            code = ENVIRONMENT;
+        } else {
+            text += &format!("run {run} removed\n{things}");
+        }
+    }
+    if text.is_empty() && code == 0 {
+        text = "nothing to sweep\n".into();
+    }
+    (text, code)
 }
 
 fn line(finding: &Finding) -> String {

@@ -10,14 +10,14 @@ const TOLERATED: f64 = 0.2;
 const BEYOND_CHANCE: f64 = 3.3;
 
 /// Below this the coefficient says nothing at all.
-const FEWEST: usize = 8;
+const FEWEST: usize = 6;
 
 /// The lag-1 correlation of a series of rounds.
 ///
 /// Independent rounds scatter: with 8 of them the coefficient has a standard deviation of 0.28 around -0.13,
 /// so that a bare limit of 0.2 would turn down one honest measurement in eight. It therefore counts only when
 /// it is above 0.2 *and* above what 1999 of 2000 independent series stay below (mean -1/n, variance
-/// (n-2)^2 / (n^2 (n-1)); M. G. Kendall, Biometrika 41, 1954). With 8 rounds that is 0.81: a weaker
+/// (n-2)^2 / (n^2 (n-1)); M. G. Kendall, Biometrika 41, 1954). With 6 or 8 rounds that is 0.81: a weaker
 /// correlation cannot be told from chance there, and it is only reported.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Correlation {

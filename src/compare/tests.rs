@@ -69,23 +69,28 @@ fn coverage(runs: u64, truth: f64, measure: impl Fn(&mut StdRng) -> Option<Figur
     100.0 * covered as f64 / runs as f64
 }
 
-#[test]
-fn the_interval_of_a_pilot_covers_in_95_of_100_measurements() {
+#[rstest]
+#[case(0.10)]
+#[case(0.05)]
+fn the_interval_of_a_pilot_covers_in_95_of_100_measurements(#[case] half_width: f64) {
     let covered = coverage(4000, 0.7, |rng| {
-        throughput_of(&rounds_of(&normals(rng, PILOT, 0.7_f64.ln(), 0.06)))
+        let rounds = normals(rng, pilot_for(half_width), 0.7_f64.ln(), 0.06);
+        throughput(&pair(&rounds_of(&rounds)), rounds.len())
     });
     assert!((94.0..96.0).contains(&covered), "{covered} %");
 }
 
-#[test]
-fn the_interval_after_two_stages_covers_as_well_and_is_as_narrow_as_planned() {
-    let plan = Plan::new(0.03, PILOT);
+#[rstest]
+#[case(0.10, 0.20)]
+#[case(0.03, 0.06)]
+fn the_interval_after_two_stages_covers_as_well_and_is_as_narrow_as_planned(#[case] half_width: f64, #[case] sd: f64) {
+    let plan = Plan::new(half_width, pilot_for(half_width));
     let covered = coverage(3000, 0.7, |rng| {
-        let mut ratios = normals(rng, PILOT, 0.7_f64.ln(), 0.06);
+        let mut ratios = normals(rng, plan.pilot(), 0.7_f64.ln(), sd);
         let rounds = plan.rounds(&rounds_of(&ratios));
-        ratios.extend(normals(rng, rounds - PILOT, 0.7_f64.ln(), 0.06));
-        let throughput = throughput_of(&rounds_of(&ratios));
-        assert!(throughput.unwrap().half_width() <= 0.03 * (1.0 + 1e-6));
+        ratios.extend(normals(rng, rounds - plan.pilot(), 0.7_f64.ln(), sd));
+        let throughput = throughput(&pair(&rounds_of(&ratios)), plan.pilot());
+        assert!(throughput.unwrap().half_width() <= half_width * (1.0 + 1e-6));
         throughput
     });
     assert!((94.0..97.0).contains(&covered), "{covered} %");

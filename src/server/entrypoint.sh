@@ -31,7 +31,9 @@ if [ -e "$mark" ]; then
     # Nothing of this needs to outlive a crash: a half-made directory is emptied anyway.
     *)
         "$server" --no-defaults --user=root --datadir="$data" --skip-log-bin --innodb-doublewrite=OFF \
-            --innodb-flush-log-at-trx-commit=0 --innodb-buffer-pool-size=64M --initialize-insecure
+            --innodb-flush-log-at-trx-commit=0 --innodb-buffer-pool-size=64M --loose-auto-generate-certs=OFF \
+            --loose-caching-sha2-password-auto-generate-rsa-keys=OFF \
+            --loose-sha256-password-auto-generate-rsa-keys=OFF --initialize-insecure
         ;;
     esac
     sync

@@ -92,6 +92,10 @@ const FIXED: &[&str] = &[
     "performance_schema=OFF",
     "loose_mysqlx=OFF",
     "skip_networking",
+    // No one but a Unix socket's peer connects: keys, which an emulated processor is slow to find, serve nothing.
+    "loose_auto_generate_certs=OFF",
+    "loose_caching_sha2_password_auto_generate_rsa_keys=OFF",
+    "loose_sha256_password_auto_generate_rsa_keys=OFF",
 ];
 
 #[cfg(test)]

@@ -3,23 +3,49 @@
 use std::fs;
 use std::path::Path;
 
+use crate::storage::report::device_number;
 use crate::storage::{Error, Lvm};
+
+/// A device-mapper device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Device {
+    /// Its name, as in `/dev/mapper`.
+    pub(super) name: String,
+    /// Its name in `/sys/block`, as `dm-0`.
+    pub(super) kernel_name: String,
+    /// Its major and minor number.
+    pub(super) number: (u32, u32),
+    /// The devices right below it, as in `/sys/block`.
+    pub(super) below: Vec<String>,
+    /// Whether it holds back what is read from it and written to it.
+    pub(super) suspended: bool,
+}
 
 /// The names of all device-mapper devices.
 pub(super) fn names() -> Result<Vec<String>, Error> {
-    Ok(devices()?.into_iter().map(|(name, _)| name).collect())
+    Ok(devices()?.into_iter().map(|device| device.name).collect())
 }
 
-/// The names of all device-mapper devices, and whether each is suspended.
-fn devices() -> Result<Vec<(String, bool)>, Error> {
+/// All device-mapper devices.
+pub(super) fn devices() -> Result<Vec<Device>, Error> {
     let directory = Path::new("/sys/block");
     let entries = fs::read_dir(directory).map_err(Error::file("read", directory))?;
-    let read = |entry: &fs::DirEntry, file| fs::read_to_string(entry.path().join("dm").join(file)).ok();
-    let device = |entry: fs::DirEntry| {
-        let suspended = read(&entry, "suspended").is_some_and(|text| text.trim() == "1");
-        Some((read(&entry, "name")?.trim().to_owned(), suspended))
-    };
-    Ok(entries.flatten().filter_map(device).collect())
+    Ok(entries.flatten().filter_map(|entry| device(&entry.path())).collect())
+}
+
+/// `None` when it is no device-mapper device, or just gone.
+fn device(directory: &Path) -> Option<Device> {
+    let read = |file: &str| fs::read_to_string(directory.join(file)).ok();
+    let below = fs::read_dir(directory.join("slaves")).ok()?.flatten();
+    Some(Device {
+        name: read("dm/name")?.trim().to_owned(),
+        kernel_name: directory.file_name()?.to_string_lossy().into_owned(),
+        number: device_number(&read("dev")?)?,
+        below: below
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect(),
+        suspended: read("dm/suspended")?.trim() == "1",
+    })
 }
 
 /// Resumes those of a group's devices that are suspended.
@@ -37,14 +63,25 @@ pub(super) fn resume(lvm: &Lvm, group: &str) -> Result<(), Error> {
 }
 
 /// The lower layers first: a filesystem that thaws with the upper one writes to them at once.
-fn to_resume(devices: Vec<(String, bool)>, group: &str) -> Vec<String> {
+fn to_resume(devices: Vec<Device>, group: &str) -> Vec<String> {
     let mut names: Vec<_> = devices
         .into_iter()
-        .filter(|(name, suspended)| *suspended && belongs_to(name, group))
-        .map(|(name, _)| name)
+        .filter(|device| device.suspended && belongs_to(&device.name, group))
+        .map(|device| device.name)
         .collect();
     names.sort_by_key(|name| !(name.ends_with("-real") || name.ends_with("-cow")));
     names
+}
+
+/// The group that a device is a volume of, were it LVM's.
+pub(super) fn group_of(device: &str) -> String {
+    // A hyphen that is not doubled ends the group's name.
+    let single = device
+        .char_indices()
+        .filter(|(_, c)| *c == '-')
+        .map(|(at, _)| at)
+        .find(|at| !device[..*at].ends_with('-') && !device[at + 1..].starts_with('-'));
+    device[..single.unwrap_or(device.len())].replace("--", "-")
 }
 
 /// Whether a device is one of a group's volumes. Hyphens inside a name are doubled, and no volume's name
@@ -80,7 +117,13 @@ mod tests {
             ("other-datalv-real", true),
             ("vgtest-datalv-real", true),
         ];
-        let devices = devices.map(|(name, suspended)| (name.to_owned(), suspended));
+        let devices = devices.map(|(name, suspended)| Device {
+            name: name.to_owned(),
+            kernel_name: "dm-0".into(),
+            number: (253, 0),
+            below: Vec::new(),
+            suspended,
+        });
         let resumed = to_resume(devices.into(), "vgtest");
         assert_eq!(resumed, ["vgtest-snap-cow", "vgtest-datalv-real", "vgtest-datalv"]);
     }
@@ -98,5 +141,15 @@ mod tests {
         #[case] belongs: bool,
     ) {
         assert_eq!(belongs_to(device, group), belongs);
+    }
+
+    #[rstest]
+    #[case("vgtest-datalv", "vgtest")]
+    #[case("snaptax--1--2--vgtest-snapdatalv--1-cow", "snaptax-1-2-vgtest")]
+    #[case("vgtest", "vgtest")]
+    #[case("a--b", "a-b")]
+    #[case("", "")]
+    fn a_devices_group_ends_at_the_first_single_hyphen(#[case] device: &str, #[case] group: &str) {
+        assert_eq!(group_of(device), group);
     }
 }

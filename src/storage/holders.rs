@@ -57,8 +57,25 @@ pub(super) fn of_directory(directory: &Path) -> Vec<String> {
 
 /// Whether a device is mounted in this process's mount namespace.
 pub(super) fn is_mounted(number: (u32, u32)) -> bool {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts(&text).any(|(device, _)| device == number)
+    mounts_here().iter().any(|(device, _)| *device == number)
+}
+
+/// Every mount in this process's mount namespace: the device's number, and where it is.
+pub(super) fn mounts_here() -> Vec<((u32, u32), PathBuf)> {
+    mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()).collect()
+}
+
+/// Processes that were started for something of this name: it is in an argument or in the environment.
+pub(super) fn working_for(name: &str) -> Vec<String> {
+    let own = Path::new("/proc").join(std::process::id().to_string());
+    let mentions = |process: &PathBuf| {
+        ["cmdline", "environ"].iter().any(|file| {
+            let bytes = fs::read(process.join(file)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).contains(name)
+        })
+    };
+    let found = processes().filter(|process| *process != own).filter(mentions);
+    found.map(|process| describe(&process)).collect()
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {

@@ -153,12 +153,16 @@ impl Drop for Attachment {
     }
 }
 
-/// The loop devices attached to a file, however its path may read by now.
-fn attached_to((inode, device): (u64, (u32, u32))) -> Result<Vec<AttachedLoop>, Error> {
+/// All attached loop devices.
+pub(super) fn attached() -> Result<Vec<AttachedLoop>, Error> {
     let command = Command::new("losetup").args(["--list", "--json", "--output"]);
     let output = command.arg("NAME,BACK-FILE,BACK-INO,BACK-MAJ:MIN,DIO").run();
-    let output = output.map_err(Error::command("list loop devices"))?;
-    let mut all = loop_devices(&output.stdout)?;
+    loop_devices(&output.map_err(Error::command("list loop devices"))?.stdout)
+}
+
+/// The loop devices attached to a file, however its path may read by now.
+fn attached_to((inode, device): (u64, (u32, u32))) -> Result<Vec<AttachedLoop>, Error> {
+    let mut all = attached()?;
     all.retain(|found| found.inode == Some(inode) && found.file_device == Some(device));
     Ok(all)
 }

@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +6,7 @@ use std::time::Duration;
 
 use crate::command::{Command, Output};
 use crate::storage::report::{Row, rows};
-use crate::storage::{Error, dm, udevd_runs};
+use crate::storage::{Error, RunId, dm, udevd_runs};
 
 /// How long a command may take that suspends devices, and so waits for all that is being written to them.
 const SUSPEND_DEADLINE: Duration = Duration::from_secs(600);
@@ -24,37 +23,6 @@ struct Isolation {
     run: RunId,
     udev: bool,
     admitted: Mutex<BTreeSet<PathBuf>>,
-}
-
-/// A run's name in everything it makes: its process, and when that started, in clock ticks since boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RunId {
-    process: u32,
-    started: u64,
-}
-
-impl RunId {
-    /// The id of this process.
-    #[must_use]
-    pub fn current() -> Self {
-        let process = std::process::id();
-        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Self {
-            process,
-            started: start_time(&stat).unwrap_or(0),
-        }
-    }
-}
-
-/// Field 22 of proc_pid_stat(5); the second, in parentheses, may contain blanks and parentheses.
-fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.process, self.started)
-    }
 }
 
 impl Lvm {
@@ -248,19 +216,5 @@ mod tests {
     #[case(false, "udev_sync = 0")]
     fn udev_is_waited_for_only_where_it_runs(#[case] udev: bool, #[case] line: &str) {
         assert!(configuration(&BTreeSet::new(), udev).contains(line));
-    }
-
-    #[rstest]
-    #[case("7 (a b) c) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2", Some(98_765))]
-    #[case("7 (x) S 1", None)]
-    #[case("", None)]
-    fn the_start_time_is_found_behind_any_name(#[case] stat: &str, #[case] started: Option<u64>) {
-        assert_eq!(start_time(stat), started);
-    }
-
-    #[test]
-    fn a_run_keeps_its_id() {
-        assert_eq!(RunId::current(), RunId::current());
-        assert!(RunId::current().started > 0);
     }
 }

@@ -1,0 +1,390 @@
+//! What runs have made: found by its name and by what it stands on, and removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::command::Command;
+use crate::storage::report::AttachedLoop;
+use crate::storage::{Error, FoundRun, RELEASE_DEADLINE, RunId, dm, holders, loop_device, udevd_runs, wait_until};
+
+/// What losetup and the kernel put behind the path of a file that was deleted.
+const DELETED: &str = " (deleted)";
+
+/// How long programs of a killed run are waited for: an `lvcreate` goes on to its end without its parent, and would
+/// make what has just been looked for.
+const PROGRAMS_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Everything of one run that storage knows of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftovers {
+    /// The run.
+    pub run: RunId,
+    /// Whether the run still lives.
+    pub alive: bool,
+    /// Whether its things are to stay.
+    pub kept: bool,
+    /// Where its volumes are mounted.
+    pub mounts: Vec<PathBuf>,
+    /// Its device-mapper devices.
+    pub devices: Vec<String>,
+    /// Its loop devices, as `/dev/loop0`.
+    pub loops: Vec<String>,
+    /// Its directories.
+    pub directories: Vec<PathBuf>,
+}
+
+impl fmt::Display for Leftovers {
+    /// One line for each thing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
+        let kinds: [(&str, Vec<String>); 4] = [
+            ("mount", paths(&self.mounts)),
+            ("device", self.devices.clone()),
+            ("loop device", self.loops.clone()),
+            ("directory", paths(&self.directories)),
+        ];
+        let lines: Vec<String> = kinds
+            .iter()
+            .flat_map(|(kind, things)| things.iter().map(move |thing| format!("{kind} {thing}")))
+            .collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl Leftovers {
+    /// Nothing, of this run.
+    #[must_use]
+    pub fn none(run: RunId) -> Self {
+        Self {
+            run,
+            alive: run.is_running(),
+            kept: false,
+            mounts: Vec::new(),
+            devices: Vec::new(),
+            loops: Vec::new(),
+            directories: Vec::new(),
+        }
+    }
+
+    /// What every run has here, living ones too: with a directory in the work directory, or with devices on a file in
+    /// a run's directory, wherever that is.
+    ///
+    /// What merely has a similar name is passed over: a loop device counts by the directory of its file, a
+    /// device-mapper device by its name and by the loop devices it stands on.
+    ///
+    /// # Errors
+    /// When devices cannot be listed, or the work directory not be read.
+    pub fn find(work_dir: &Path) -> Result<Vec<Self>, Error> {
+        let mut found = Found::default();
+        for run in FoundRun::all_in(work_dir)? {
+            found.directory(run);
+        }
+        let loops = loop_device::attached()?;
+        for device in &loops {
+            found.loop_device(device);
+        }
+        let devices = dm::devices()?;
+        let stack = Stack::new(&loops, &devices);
+        for device in &devices {
+            if let Some(run) = stack.run_of(device) {
+                found.run(run).devices.push(device.name.clone());
+            }
+        }
+        for (number, at) in holders::mounts_here() {
+            let owner = devices.iter().find(|device| device.number == number);
+            if let Some(run) = owner.and_then(|device| stack.run_of(device)) {
+                found.run(run).mounts.push(at);
+            }
+        }
+        Ok(found.0.into_values().collect())
+    }
+
+    /// Wakes its suspended devices, so that what waits for them can end.
+    ///
+    /// # Errors
+    /// When one cannot be resumed.
+    pub fn resume(&self) -> Result<(), Error> {
+        wait_until(PROGRAMS_DEADLINE, || Ok::<_, Error>(self.programs().is_empty()))?;
+        for device in dm::devices()? {
+            if device.suspended && self.is_device(&device.name) {
+                dmsetup(
+                    &format!("resume {}", device.name),
+                    &["resume", "--noudevsync", &device.name],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything from the top down, again and again while there is progress, and verifies that it is gone.
+    ///
+    /// # Errors
+    /// When something stays; the error says what, and who holds it.
+    pub fn remove(&self) -> Result<(), Error> {
+        self.unmount()?;
+        self.remove_devices()?;
+        self.detach()?;
+        self.remove_directories()
+    }
+
+    fn programs(&self) -> Vec<String> {
+        holders::working_for(&format!("snaptax-{}", self.run))
+    }
+
+    fn is_device(&self, name: &str) -> bool {
+        self.devices.iter().any(|device| device == name)
+    }
+
+    fn unmount(&self) -> Result<(), Error> {
+        for at in self.mounts.iter().rev() {
+            let mounted = || holders::mounts_here().iter().filter(|(_, mount)| mount == at).count();
+            let before = mounted();
+            let gone = wait_until(RELEASE_DEADLINE, || {
+                drop(Command::new("umount").arg(at).output());
+                Ok::<_, Error>(mounted() < before)
+            })?;
+            if !gone {
+                return Err(Error::StillHeld {
+                    what: at.display().to_string(),
+                    waited: RELEASE_DEADLINE,
+                    holders: holders::of_directory(at),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A device that another one stands on is busy until that is gone.
+    fn remove_devices(&self) -> Result<(), Error> {
+        let left = || -> Result<Vec<dm::Device>, Error> {
+            Ok(dm::devices()?
+                .into_iter()
+                .filter(|device| self.is_device(&device.name))
+                .collect())
+        };
+        let gone = wait_until(RELEASE_DEADLINE, || {
+            for device in left()? {
+                drop(dmsetup(&format!("remove {}", device.name), &["remove", &device.name]));
+            }
+            Ok::<_, Error>(left()?.is_empty())
+        })?;
+        if gone {
+            self.remove_nodes();
+            return Ok(());
+        }
+        let left = left()?;
+        Err(Error::StillHeld {
+            what: left
+                .iter()
+                .map(|device| device.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+            waited: RELEASE_DEADLINE,
+            holders: left
+                .iter()
+                .flat_map(|device| holders::of_device(device.number))
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+        })
+    }
+
+    /// Without udev, LVM links `/dev/<group>/<volume>` itself, and dmsetup does not know of it.
+    fn remove_nodes(&self) {
+        let groups: BTreeSet<_> = self.devices.iter().map(|device| dm::group_of(device)).collect();
+        for directory in groups.iter().map(|group| Path::new("/dev").join(group)) {
+            for link in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                let dangles = link.file_type().is_ok_and(|kind| kind.is_symlink()) && !link.path().exists();
+                if dangles {
+                    let _ = fs::remove_file(link.path());
+                }
+            }
+            let _ = fs::remove_dir(&directory);
+        }
+    }
+
+    fn detach(&self) -> Result<(), Error> {
+        let left = || -> Result<Vec<String>, Error> {
+            let ours = |device: &AttachedLoop| directory_of(device).is_some_and(|run| run.run == self.run);
+            Ok(loop_device::attached()?
+                .into_iter()
+                .filter(|device| self.loops.contains(&device.device) && ours(device))
+                .map(|device| device.device)
+                .collect())
+        };
+        for device in left()? {
+            drop(Command::new("losetup").args(["--detach", &device]).output());
+        }
+        if wait_until(RELEASE_DEADLINE, || Ok::<_, Error>(left()?.is_empty()))? {
+            return Ok(());
+        }
+        let left = left()?;
+        let numbers = left.iter().filter_map(|device| holders::number_of(device.as_ref()));
+        Err(Error::StillHeld {
+            what: left.join(", "),
+            waited: RELEASE_DEADLINE,
+            holders: numbers.flat_map(holders::of_device).collect(),
+        })
+    }
+
+    fn remove_directories(&self) -> Result<(), Error> {
+        let found = self.directories.iter().filter_map(|path| FoundRun::of_directory(path));
+        found.map(|run| run.remove_directory()).fold(Ok(()), Result::and)
+    }
+}
+
+#[derive(Default)]
+struct Found(BTreeMap<RunId, Leftovers>);
+
+impl Found {
+    fn run(&mut self, run: RunId) -> &mut Leftovers {
+        self.0.entry(run).or_insert_with(|| Leftovers::none(run))
+    }
+
+    fn directory(&mut self, found: FoundRun) {
+        let leftovers = self.run(found.run);
+        leftovers.alive |= found.alive;
+        leftovers.kept |= found.kept;
+        if !leftovers.directories.contains(&found.directory) {
+            leftovers.directories.push(found.directory);
+        }
+    }
+
+    fn loop_device(&mut self, device: &AttachedLoop) {
+        let Some(found) = directory_of(device) else { return };
+        self.run(found.run).loops.push(device.device.clone());
+        if found.directory.exists() {
+            self.directory(found);
+        }
+    }
+}
+
+/// The run in whose directory a loop device's file lies, or lay.
+fn directory_of(device: &AttachedLoop) -> Option<FoundRun> {
+    let file = Path::new(device.file.trim_end_matches(DELETED));
+    let directory = file.parent()?;
+    if file.extension()? != "pv" {
+        return None;
+    }
+    if directory.exists() {
+        return FoundRun::of_directory(directory);
+    }
+    let name = directory.file_name()?.to_str()?;
+    let run = RunId::of_name(name).filter(|run| name.ends_with(&run.to_string()))?;
+    Some(FoundRun {
+        run,
+        directory: directory.to_owned(),
+        alive: run.is_running(),
+        kept: false,
+    })
+}
+
+/// What stands on what.
+struct Stack<'a> {
+    devices: &'a [dm::Device],
+    loops: BTreeMap<&'a str, RunId>,
+}
+
+impl<'a> Stack<'a> {
+    fn new(loops: &'a [AttachedLoop], devices: &'a [dm::Device]) -> Self {
+        let ours = loops.iter().filter_map(|device| {
+            let name = device.device.strip_prefix("/dev/")?;
+            Some((name, directory_of(device)?.run))
+        });
+        Self {
+            devices,
+            loops: ours.collect(),
+        }
+    }
+
+    /// The run that a device belongs to: by its group's name, and if all it stands on, which may be nothing, belongs
+    /// to that run.
+    fn run_of(&self, device: &dm::Device) -> Option<RunId> {
+        let run = RunId::of_name(&dm::group_of(&device.name))?;
+        self.stands_on(device, run).then_some(run)
+    }
+
+    fn stands_on(&self, device: &dm::Device, run: RunId) -> bool {
+        device.below.iter().all(|below| {
+            let stacked = self.devices.iter().find(|device| device.kernel_name == *below);
+            match stacked {
+                Some(device) => self.stands_on(device, run),
+                None => self.loops.get(below.as_str()) == Some(&run),
+            }
+        })
+    }
+}
+
+fn dmsetup(doing: &str, args: &[&str]) -> Result<(), Error> {
+    let mut command = Command::new("dmsetup").args(args);
+    if !udevd_runs() {
+        command = command.env("DM_DISABLE_UDEV", "1");
+    }
+    command.run().map(drop).map_err(Error::command(doing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const DEAD: &str = "4194305-7";
+
+    fn attached(device: &str, file: &str) -> AttachedLoop {
+        AttachedLoop {
+            device: device.into(),
+            file: file.into(),
+            inode: Some(1),
+            file_device: Some((8, 1)),
+            direct_io: true,
+        }
+    }
+
+    fn device(name: &str, kernel_name: &str, below: &[&str]) -> dm::Device {
+        dm::Device {
+            name: name.into(),
+            kernel_name: kernel_name.into(),
+            number: (253, 0),
+            below: below.iter().map(|name| (*name).into()).collect(),
+            suspended: false,
+        }
+    }
+
+    #[rstest]
+    #[case("/w/snaptax-4194305-7/vgtest.pv (deleted)", true)]
+    #[case("/w/snaptax-4194305-7/vgtest.pv", true)]
+    #[case("/w/snaptax-4194305-7/disk.img", false)]
+    #[case("/w/snaptax-4194305-7-old/vgtest.pv", false)]
+    #[case("/w/snaptax-4194305-7/sub/vgtest.pv", false)]
+    #[case("/w/snaptax/vgtest.pv", false)]
+    #[case("", false)]
+    fn a_loop_device_is_a_runs_by_its_file(#[case] file: &str, #[case] ours: bool) {
+        let found = directory_of(&attached("/dev/loop0", file));
+        assert_eq!(found.map(|found| found.run.to_string()), ours.then(|| DEAD.to_owned()));
+    }
+
+    #[test]
+    fn a_device_is_a_runs_only_if_all_below_it_is() {
+        let loops = [
+            attached("/dev/loop0", "/w/snaptax-4194305-7/vgtest.pv"),
+            attached("/dev/loop1", "/home/disk.img"),
+        ];
+        let name = |volume: &str| format!("snaptax--4194305--7--vgtest-{volume}");
+        let devices = [
+            device(&name("datalv-real"), "dm-0", &["loop0"]),
+            device(&name("datalv"), "dm-1", &["dm-0"]),
+            device(&name("foreign"), "dm-2", &["loop1"]),
+            device(&name("mixed"), "dm-3", &["dm-0", "dm-2"]),
+            device(&name("empty"), "dm-4", &[]),
+            device("snaptax--notes-datalv", "dm-5", &["loop0"]),
+            device("vg-root", "dm-6", &["sda1"]),
+        ];
+        let stack = Stack::new(&loops, &devices);
+        let ours: Vec<_> = devices.iter().filter(|device| stack.run_of(device).is_some()).collect();
+        let ours: Vec<_> = ours.iter().map(|device| device.kernel_name.as_str()).collect();
+        assert_eq!(ours, ["dm-0", "dm-1", "dm-4"]);
+    }
+}
