@@ -4,11 +4,13 @@
 //! experiment runs at another scale. Sizes are in LVM's manner: `512m`, `10G`, `20 GiB`, always powers of
 //! 1024. An unknown name is refused: a misspelt knob must not pass for a measurement at another scale.
 
+mod knob;
 mod size;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use knob::{KNOBS, Knob, OTHER_NAMES};
 pub use size::Size;
 
 /// What the gate does with a failing verdict.
@@ -73,18 +75,6 @@ pub struct Settings {
     pub output: Option<PathBuf>,
 }
 
-/// One knob, as listed by `snaptax settings`.
-#[derive(Debug, Clone, Copy)]
-pub struct Knob {
-    /// Its name in the environment.
-    pub name: &'static str,
-    /// The form of its value.
-    pub value: &'static str,
-    /// What it does, with its default.
-    pub about: &'static str,
-    set: fn(&mut Settings, &str) -> Result<(), String>,
-}
-
 /// A setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -100,196 +90,14 @@ pub enum Error {
         problem: String,
     },
     /// No setting has this name.
-    #[error("{name} is no setting of snaptax{}; `snaptax settings` lists them", nearest(name))]
+    #[error(
+        "{name} is no setting of snaptax{}; `snaptax settings` lists them",
+        knob::nearest(name)
+    )]
     Unknown {
         /// The name.
         name: String,
     },
-}
-
-/// The knobs of the library.
-pub const KNOBS: &[Knob] = &[
-    knob(
-        "SNAPTAX_IMAGE",
-        "NAME[:TAG]",
-        "server image, as in docker run [default: mysql:8.4]",
-        |s, v| {
-            if v.chars().any(char::is_whitespace) {
-                return Err("an image's name has no blanks, as in mysql:8.4".into());
-            }
-            s.image = v.into();
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_MYSQLD_OPTIONS",
-        "OPTIONS",
-        "further mysqld options, as in 'sync_binlog=0 innodb_doublewrite=OFF'",
-        |s, v| {
-            s.mysqld_options = v
-                .split_whitespace()
-                .map(|option| option.trim_start_matches('-').to_owned())
-                .collect();
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_BUFFER_POOL",
-        "SIZE",
-        "InnoDB buffer pool, 5m or more",
-        |s, v| {
-            s.buffer_pool = Some(at_least(Size::mib(5), v)?);
-            Ok(())
-        },
-    ),
-    knob("SNAPTAX_ROWS", "N", "rows of the table, 101 or more", |s, v| {
-        // The ranges of a transaction span 101 ids.
-        s.rows = Some(number(v, 101..=u64::from(u32::MAX))?);
-        Ok(())
-    }),
-    knob("SNAPTAX_THREADS", "N", "load threads, 1 to 1024", |s, v| {
-        s.threads = Some(number(v, 1..=1024)? as u32);
-        Ok(())
-    }),
-    knob("SNAPTAX_TIME", "SECONDS", "length of one window, 1 to 86400", |s, v| {
-        s.time = Some(Duration::from_secs(number(v, 1..=86_400)?));
-        Ok(())
-    }),
-    knob("SNAPTAX_SEED", "N", "seed of the load's random generators", |s, v| {
-        s.seed = Some(number(v, 0..=u64::MAX)?);
-        Ok(())
-    }),
-    knob(
-        "SNAPTAX_VOLUME_SIZE",
-        "SIZE",
-        "size of the logical volume, 64m or more",
-        |s, v| {
-            s.volume_size = Some(at_least(Size::mib(64), v)?);
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_SNAPSHOT_SIZE",
-        "SIZE",
-        "size of a thick snapshot's COW store, 4m or more",
-        |s, v| {
-            s.snapshot_size = Some(at_least(Size::mib(4), v)?);
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_CHUNK_SIZE",
-        "SIZE",
-        "chunk size of a thick snapshot, a power of two from 4k to 512k",
-        |s, v| {
-            let size: Size = v.parse()?;
-            if !size.as_bytes().is_power_of_two() || size < Size::kib(4) || size > Size::kib(512) {
-                return Err("lvcreate takes a power of two from 4k to 512k".into());
-            }
-            s.chunk_size = Some(size);
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_HALF_WIDTH",
-        "PERCENT",
-        "half-width of the throughput interval to aim at, 0.5 to 50",
-        |s, v| {
-            let percent: f64 = v
-                .trim_end_matches('%')
-                .trim()
-                .parse()
-                .map_err(|_| "not a number".to_owned())?;
-            if !(0.5..=50.0).contains(&percent) {
-                return Err("use 0.5 to 50".into());
-            }
-            s.half_width = Some(percent / 100.0);
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_BUDGET",
-        "MINUTES",
-        "time that measuring one experiment may take, 1 to 1440",
-        |s, v| {
-            s.budget = Some(Duration::from_secs(60 * number(v, 1..=1440)?));
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_WORK_DIR",
-        "DIR",
-        "where the files of physical volumes lie [default: /var/tmp]",
-        |s, v| {
-            s.work_dir = v.into();
-            if s.work_dir.is_absolute() {
-                return Ok(());
-            }
-            Err("use an absolute path".into())
-        },
-    ),
-    knob(
-        "SNAPTAX_KEEP",
-        "0|1",
-        "whether volumes and server stay when an experiment ends, to be looked at [default: 0]",
-        |s, v| {
-            s.keep = one_of(v, &[("0", false), ("1", true)])?;
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_GATE",
-        "fail|warn",
-        "whether a failing verdict fails the test [default: fail]",
-        |s, v| {
-            s.gate = one_of(v, &[("fail", GateMode::Fail), ("warn", GateMode::Warn)])?;
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_BOUNDS",
-        "keep|propose",
-        "whether bounds are proposed after every valid measurement [default: keep]",
-        |s, v| {
-            s.bounds = one_of(v, &[("keep", BoundsMode::Keep), ("propose", BoundsMode::Propose)])?;
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_PROFILE",
-        "NAME",
-        "first part of the profile's name, for the machine and its disk [default: the host's name]",
-        |s, v| {
-            if v.is_empty() || !v.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-                return Err("use letters, digits, - and _".into());
-            }
-            s.profile = Some(v.into());
-            Ok(())
-        },
-    ),
-    knob(
-        "SNAPTAX_OUTPUT",
-        "DIR",
-        "where results are written [default: target/snaptax/latest]",
-        |s, v| {
-            s.output = Some(v.into());
-            Ok(())
-        },
-    ),
-];
-
-const fn knob(
-    name: &'static str,
-    value: &'static str,
-    about: &'static str,
-    set: fn(&mut Settings, &str) -> Result<(), String>,
-) -> Knob {
-    Knob {
-        name,
-        value,
-        about,
-        set,
-    }
 }
 
 impl Default for Settings {
@@ -316,19 +124,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// `SNAPTAX_*` names that other parts of snaptax read: the harness's own, and what it hands to a guest.
-pub const OTHER_NAMES: &[&str] = &[
-    "SNAPTAX_ACCEL",
-    "SNAPTAX_CACHE",
-    "SNAPTAX_DISK",
-    "SNAPTAX_IOPS",
-    "SNAPTAX_MEMORY",
-    "SNAPTAX_PLAN",
-    "SNAPTAX_STARTED",
-    "SNAPTAX_TIMEOUT",
-    "SNAPTAX_VERSIONS",
-];
 
 impl Settings {
     /// Reads the settings from this process's environment.
@@ -370,44 +165,6 @@ impl Settings {
         }
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
-}
-
-fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
-    let number: u64 = text
-        .parse()
-        .map_err(|_| format!("not a whole number from {} to {}", range.start(), range.end()))?;
-    if range.contains(&number) {
-        return Ok(number);
-    }
-    Err(format!("use {} to {}", range.start(), range.end()))
-}
-
-fn at_least(minimum: Size, text: &str) -> Result<Size, String> {
-    let size: Size = text.parse()?;
-    if size >= minimum {
-        return Ok(size);
-    }
-    Err(format!("use {minimum} or more"))
-}
-
-fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let found = choices.iter().find(|(name, _)| *name == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        format!("use {}", names.join(" or "))
-    })
-}
-
-fn nearest(name: &str) -> String {
-    KNOBS
-        .iter()
-        .map(|knob| knob.name)
-        .chain(OTHER_NAMES.iter().copied())
-        .map(|known| (strsim::damerau_levenshtein(name, known), known))
-        .min()
-        .filter(|(distance, _)| *distance <= 4)
-        .map(|(_, known)| format!(" (did you mean {known}?)"))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

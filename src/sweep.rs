@@ -7,11 +7,9 @@
 //! ```no_run
 //! use std::path::Path;
 //!
-//! for remains in snaptax::sweep::find(Path::new("/var/tmp"))? {
-//!     if remains.is_dead() {
-//!         println!("{remains}");
-//!         remains.remove()?;
-//!     }
+//! for remains in snaptax::sweep::dead(Path::new("/var/tmp"))? {
+//!     println!("{remains}");
+//!     remains.remove()?;
 //! }
 //! # Ok::<(), snaptax::sweep::Error>(())
 //! ```
@@ -85,6 +83,16 @@ pub fn find(work_dir: &Path) -> Result<Vec<Remains>, Error> {
         });
         found[at].containers.push(container);
     }
+    Ok(found)
+}
+
+/// What runs have left that ended without removing it.
+///
+/// # Errors
+/// As [`find`].
+pub fn dead(work_dir: &Path) -> Result<Vec<Remains>, Error> {
+    let mut found = find(work_dir)?;
+    found.retain(Remains::is_dead);
     Ok(found)
 }
 

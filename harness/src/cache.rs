@@ -1,23 +1,29 @@
 //! The cache directory: images under their keys, scratch space, locks.
 //!
 //! An image is built in scratch space beside the others and renamed into place, so that a killed build leaves
-//! nothing that looks finished. Scratch space is locked as long as it is in use; what nobody has locked is removed.
+//! nothing that looks finished. What it is made of is written down; one that is found to differ is built anew. Scratch space is locked as long as it is in use; what nobody has locked is removed.
 //! The directory may be anyone's, so that only names made here are ever removed.
 
+mod seal;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+pub(crate) use seal::Use;
+
+use crate::file;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
 /// Raised whenever the layout of an image changes without a change of its recipe.
-const SCHEMA: &str = "1";
+const SCHEMA: &str = "2";
 
 /// Where scratch space is, inside the cache.
 const SCRATCH: &str = "snaptax-scratch";
@@ -31,27 +37,14 @@ const RETRY: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// Reading or writing failed.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] file::Error),
     /// No directory is known.
     #[error("no cache directory: neither SNAPTAX_CACHE, XDG_CACHE_HOME nor HOME is set; use --cache DIR")]
     NoDirectory,
     /// A signal came while others held a lock.
     #[error("interrupted")]
     Interrupted,
-}
-
-/// Attaches what was tried to an I/O error.
-fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
 }
 
 /// What an image depends on, as a short hash.
@@ -85,6 +78,8 @@ pub(crate) struct Cache {
     directory: PathBuf,
     progress: Progress,
     interrupt: Interrupt,
+    /// Images that were looked at, and whether they are whole.
+    seen: Arc<Mutex<BTreeMap<PathBuf, bool>>>,
 }
 
 /// A directory of this process, removed with the value, and only then unlocked.
@@ -125,12 +120,13 @@ impl Cache {
     /// When the directory cannot be made.
     pub(crate) fn open(directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Self, Error> {
         let scratch = directory.join(SCRATCH);
-        fs::create_dir_all(&scratch).map_err(io("create", &scratch))?;
-        let directory = fs::canonicalize(directory).map_err(io("find", directory))?;
+        fs::create_dir_all(&scratch).map_err(file::error("create", &scratch))?;
+        let directory = fs::canonicalize(directory).map_err(file::error("find", directory))?;
         let cache = Self {
             directory,
             progress: progress.clone(),
             interrupt: interrupt.clone(),
+            seen: Arc::default(),
         };
         cache.sweep();
         Ok(cache)
@@ -169,19 +165,31 @@ impl Cache {
         let directory = tempfile::Builder::new()
             .prefix(SCRATCH_PREFIX)
             .tempdir_in(&parent)
-            .map_err(io("create scratch space in", &parent))?;
-        let lock = File::open(directory.path()).map_err(io("open", directory.path()))?;
-        lock.lock().map_err(io("lock", directory.path()))?;
+            .map_err(file::error("create scratch space in", &parent))?;
+        let lock = File::open(directory.path()).map_err(file::error("open", directory.path()))?;
+        lock.lock().map_err(file::error("lock", directory.path()))?;
         Ok(Scratch { directory, _lock: lock })
     }
 
-    /// The image of this name and key, if it was built.
+    /// The image of this name and key, if it was built and is whole.
     pub(crate) fn get(&self, name: &str, key: &Key) -> Option<PathBuf> {
-        Some(self.place(name, key)).filter(|path| path.is_dir())
+        Some(self.place(name, key)).filter(|path| path.is_dir() && self.is_whole(path))
+    }
+
+    fn is_whole(&self, image: &Path) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen.entry(image.to_owned()).or_insert_with(|| {
+            let broken = seal::broken(image);
+            if let Some(what) = &broken {
+                let note = format!("{} is damaged ({what}) and is built anew", image.display());
+                self.progress.note(&note);
+            }
+            broken.is_none()
+        })
     }
 
     /// The image of this name and key; built by `fill` into the directory it is given, if need be. Images of the
-    /// same name under other keys are removed then.
+    /// same name under other keys are removed then, and so is a damaged one.
     ///
     /// # Errors
     /// When `fill` fails, or the image cannot be put in place.
@@ -189,6 +197,7 @@ impl Cache {
         &self,
         name: &str,
         key: &Key,
+        usage: Use,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
         if let Some(path) = self.get(name, key) {
@@ -200,10 +209,20 @@ impl Cache {
         }
         let scratch = self.scratch()?;
         let building = scratch.path().join("image");
-        fs::create_dir(&building).map_err(io("create", &building))?;
+        fs::create_dir(&building).map_err(|error| Error::from(file::error("create", &building)(error)))?;
         fill(&building)?;
+        seal::write(&building, usage).map_err(|error| Error::from(file::error("seal", &building)(error)))?;
         let place = self.place(name, key);
-        fs::rename(&building, &place).map_err(io("put an image in place at", &place))?;
+        if place.exists() {
+            fs::remove_dir_all(&place)
+                .map_err(|error| Error::from(file::error("remove the damaged image", &place)(error)))?;
+        }
+        fs::rename(&building, &place)
+            .map_err(|error| Error::from(file::error("put an image in place at", &place)(error)))?;
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(place.clone(), true);
         self.remove_others(name, key);
         Ok(place)
     }
@@ -239,13 +258,13 @@ impl Cache {
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(source)) => Err(io("lock", &path)(source)),
+            Err(fs::TryLockError::Error(source)) => Err(file::error("lock", &path)(source).into()),
         }
     }
 
     fn lock_file(&self, name: &str) -> Result<(PathBuf, File), Error> {
         let path = self.directory.join(format!("{name}.lock"));
-        let file = File::create(&path).map_err(io("open", &path))?;
+        let file = File::create(&path).map_err(file::error("open", &path))?;
         Ok((path, file))
     }
 
@@ -290,22 +309,26 @@ mod tests {
     }
 
     fn write(text: &'static str) -> impl FnOnce(&Path) -> Result<(), Error> {
-        move |directory| fs::write(directory.join("root"), text).map_err(io("write", directory))
+        move |directory| Ok(fs::write(directory.join("root"), text).map_err(file::error("write", directory))?)
     }
 
     #[test]
     fn an_image_is_built_once_and_again_under_another_key() {
         let (_directory, cache) = cache();
         let (old, new) = (Key::of(&["lvm2"]), Key::of(&["lvm2", "xfsprogs"]));
-        let path = cache.get_or_build("root", &old, write("old")).unwrap();
-        let again = cache.get_or_build("root", &old, |_| -> Result<(), Error> { panic!("built twice") });
+        let path = cache.get_or_build("root", &old, Use::Read, write("old")).unwrap();
+        let again = cache.get_or_build("root", &old, Use::Read, |_| -> Result<(), Error> {
+            panic!("built twice")
+        });
         assert_eq!(again.unwrap(), path);
-        cache.get_or_build("root-other", &old, write("other")).unwrap();
+        cache
+            .get_or_build("root-other", &old, Use::Read, write("other"))
+            .unwrap();
         let foreign = cache.directory().join("root-of-all-good-ones");
         assert_eq!("of-all-good-ones".len(), 16);
         fs::create_dir(&foreign).unwrap();
 
-        let newer = cache.get_or_build("root", &new, write("new")).unwrap();
+        let newer = cache.get_or_build("root", &new, Use::Read, write("new")).unwrap();
         assert_eq!(fs::read_to_string(newer.join("root")).unwrap(), "new");
         assert!(!path.exists(), "the old key's image is removed");
         assert!(cache.get("root-other", &old).is_some(), "another image is kept");
@@ -313,10 +336,23 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_image_is_built_anew() {
+        let (directory, cache) = cache();
+        let key = Key::of(&["lvm2"]);
+        let path = cache.get_or_build("root", &key, Use::Read, write("old")).unwrap();
+        fs::write(path.join("root"), "OLD").unwrap();
+        let cache = open(directory.path());
+        assert_eq!(cache.get("root", &key), None);
+        cache.get_or_build("root", &key, Use::Read, write("new")).unwrap();
+        assert_eq!(fs::read_to_string(path.join("root")).unwrap(), "new");
+        assert_eq!(cache.get("root", &key), Some(path));
+    }
+
+    #[test]
     fn a_failed_build_leaves_no_image_and_no_scratch_space() {
         let (directory, cache) = cache();
         let key = Key::of(&["x"]);
-        let failed = cache.get_or_build("root", &key, |path| {
+        let failed = cache.get_or_build("root", &key, Use::Read, |path| {
             fs::write(path.join("half"), "made").unwrap();
             Err(Error::NoDirectory)
         });

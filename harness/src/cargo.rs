@@ -155,11 +155,17 @@ fn with_runner(mut command: process::Command, runner: &str) -> process::Command 
     command
 }
 
-/// Runs `cargo test` with this program as the runner; what it prints goes to this process's output.
+/// Runs `cargo test` with this program as the runner and these variables set; what it prints goes to this process's output.
 ///
 /// # Errors
 /// When cargo cannot be started.
-pub(crate) fn test(run: &Run, args: &[String], plan: &Path, interrupt: &Interrupt) -> Result<ExitStatus, Error> {
+pub(crate) fn test(
+    run: &Run,
+    args: &[String],
+    plan: &Path,
+    variables: &[(&str, String)],
+    interrupt: &Interrupt,
+) -> Result<ExitStatus, Error> {
     let program = std::env::current_exe()?;
     let directory = program.parent().unwrap_or(Path::new("/"));
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -178,6 +184,7 @@ pub(crate) fn test(run: &Run, args: &[String], plan: &Path, interrupt: &Interrup
         .args(args)
         .env("PATH", path)
         .env(PLAN, plan)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .spawn()?;
     let mut told = false;

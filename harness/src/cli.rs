@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use snaptax::settings::Size;
 
-use crate::guest::qemu::Accelerator;
-
 const EXAMPLES: &str = "\
 Examples:
   cargo experiments                          run every experiment
@@ -24,6 +22,12 @@ Exit codes: 0 all within their bounds (or better), 1 worse, 2 usage, 3 inconclus
 5 the experiments could not be built or run. Of several verdicts the first of 1, 4, 3 counts.
 
 Settings of the experiments themselves (SNAPTAX_ROWS, SNAPTAX_TIME, ...) are read from the environment.";
+
+/// The test that kills.
+const KILLS: &str = "kills::";
+
+/// What a kill takes at most, with all before and after it.
+const MINUTES_PER_KILL: u64 = 3;
 
 /// Runs snaptax's experiments in a throw-away virtual machine.
 #[derive(Debug, Parser)]
@@ -48,6 +52,19 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Kill a short experiment again and again at random moments, and look at what is left afterwards
+    #[command(
+        after_help = "Each killed run is followed by the sweep with which every run begins; nothing of ours may be left then, and \
+        a volume group beside it must have lost nothing.\n\n\
+        Examples:\n  \
+        cargo experiments kills --count 60\n  \
+        SNAPTAX_SEED=7 cargo experiments kills    the same moments again"
+    )]
+    Kills {
+        /// How often
+        #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        count: u32,
+    },
     /// Prints where the tar of the server made from Debian packages is, and what is in it; .ci/mysql-image starts this.
     #[command(name = "__server-archive", hide = true)]
     ServerArchive {
@@ -55,6 +72,17 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR", env = "SNAPTAX_CACHE")]
         cache: Option<PathBuf>,
     },
+}
+
+/// How the guest's processors are to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Accel {
+    /// KVM where it boots a guest, else emulation
+    Auto,
+    /// Emulation
+    Tcg,
+    /// KVM
+    Kvm,
 }
 
 /// How experiments are run.
@@ -84,9 +112,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR", env = "SNAPTAX_CACHE")]
     pub(crate) cache: Option<PathBuf>,
 
-    /// How the guest's processors run
-    #[arg(long, env = "SNAPTAX_ACCEL", default_value = "tcg")]
-    pub(crate) accel: Accelerator,
+    /// How the guest's processors run; auto is kvm where that boots a guest, else tcg
+    #[arg(long, env = "SNAPTAX_ACCEL", default_value = "auto")]
+    pub(crate) accel: Accel,
 
     /// Time that all experiments together may take, in minutes
     #[arg(long, value_name = "MINUTES", env = "SNAPTAX_TIMEOUT", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=10080))]
@@ -103,6 +131,15 @@ pub(crate) struct Run {
     /// Arguments for the test binary
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) libtest: Vec<String>,
+}
+
+impl Run {
+    /// A run of the tests of kills.
+    pub(crate) fn kills(count: u32) -> Self {
+        let minutes = (10 + u64::from(count) * MINUTES_PER_KILL).to_string();
+        let words = ["cargo experiments", "--test", "hardening", "--timeout", &minutes, KILLS];
+        Cli::parse_from(words).run
+    }
 }
 
 fn at_least(minimum: Size, text: &str) -> Result<Size, String> {
@@ -150,6 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn kills_are_tests_with_time_for_each() {
+        let cli = Cli::try_parse_from(["x", "kills", "--count", "60"]).unwrap();
+        let Some(Command::Kills { count }) = cli.command else {
+            panic!("no kills");
+        };
+        let run = Run::kills(count);
+        assert_eq!(
+            (run.test.as_str(), run.filters, run.timeout),
+            ("hardening", vec![KILLS.to_owned()], 190)
+        );
+    }
+
+    #[test]
     fn the_runner_passes_every_argument_on() {
         let cli = Cli::try_parse_from(["x", "__guest", "/t/experiments-1", "--ignored", "--", "-x"]).unwrap();
         let Some(Command::Guest { args, .. }) = cli.command else {
@@ -162,6 +212,7 @@ mod tests {
     #[case("--memory", "64m", "use 1 GiB or more")]
     #[case("--disk", "big", "such as 512m")]
     #[case("--iops", "0", "0 is not in 1..")]
+    #[case("--accel", "xen", "[possible values: auto, tcg, kvm]")]
     fn a_value_that_does_not_fit_is_refused(#[case] option: &str, #[case] value: &str, #[case] hint: &str) {
         let error = Cli::try_parse_from(["x", option, value]).unwrap_err();
         assert_eq!(error.exit_code(), 2);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,9 +13,9 @@ use snaptax::settings::Settings;
 
 use crate::cache::{self, Cache};
 use crate::cargo::{self, Workspace};
-use crate::cli::Run;
+use crate::cli::{Accel, Run};
 use crate::exit::Exit;
-use crate::guest::qemu::Machine;
+use crate::guest::qemu::{Accelerator, Machine};
 use crate::image::initramfs::Kernel;
 use crate::image::root::Root;
 use crate::image::server::{Server, Workshop};
@@ -24,7 +23,7 @@ use crate::image::{self, archive, disk, initramfs, root, server};
 use crate::interrupt::{self, Interrupt};
 use crate::plan::{self, Outcome, Plan};
 use crate::progress::Progress;
-use crate::{guest, packages, requirements, run_directory};
+use crate::{accelerator, file, guest, packages, requirements, run_directory};
 
 /// More processors than this do not make an emulated guest quicker.
 const MOST_PROCESSORS: usize = 4;
@@ -50,6 +49,9 @@ pub(crate) enum Error {
     /// An image could not be built.
     #[error(transparent)]
     Image(image::Error),
+    /// It could not be found out whether KVM works.
+    #[error(transparent)]
+    Accelerator(accelerator::Error),
     /// No experiment matches.
     #[error("no experiment matches {}\n  hint: `cargo experiments --list` names them all", filters.join(" "))]
     NoMatch {
@@ -72,15 +74,8 @@ pub(crate) enum Error {
         name: &'static str,
     },
     /// Reading or writing failed.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] file::Error),
 }
 
 impl Error {
@@ -101,6 +96,15 @@ impl From<requirements::Error> for Error {
                 Self::Interrupted
             }
             other => Self::Requirements(other),
+        }
+    }
+}
+
+impl From<accelerator::Error> for Error {
+    fn from(error: accelerator::Error) -> Self {
+        match error {
+            accelerator::Error::Interrupted | accelerator::Error::Cache(cache::Error::Interrupted) => Self::Interrupted,
+            other => Self::Accelerator(other),
         }
     }
 }
@@ -134,16 +138,11 @@ impl From<image::Error> for Error {
     }
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
-}
-
-/// Runs experiments and sums up.
+/// Runs experiments, with these variables set for them, and sums up.
 ///
 /// # Errors
 /// When they could not be run at all.
-pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
+pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt) -> Result<Exit, Error> {
     let started = SystemTime::now();
     requirements::check_machine(std::env::consts::ARCH, std::env::consts::OS)?;
     refuse_native_settings(|name| std::env::var_os(name))?;
@@ -162,14 +161,14 @@ pub(crate) fn run(run: &Run, interrupt: &Interrupt) -> Result<Exit, Error> {
     requirements::ensure(&progress, interrupt)?;
     let workspace = cargo::workspace()?;
     let base = workspace.target.join("snaptax");
-    let directory = run_directory::create(&base).map_err(io_error("create a run's directory in", &base))?;
+    let directory = run_directory::create(&base).map_err(file::error("create a run's directory in", &base))?;
 
     let images = images_beside_build(run, &args, &directory, &progress, interrupt)?;
     let plan = images.plan(run, &workspace, &directory, started);
     let file = plan::plan_file(&directory);
-    plan::write(&file, &plan).map_err(io_error("write", &file))?;
+    plan::write(&file, &plan).map_err(file::error("write", &file))?;
 
-    let status = cargo::test(run, &args, &file, interrupt)?;
+    let status = cargo::test(run, &args, &file, variables, interrupt)?;
     let outcome: Outcome = plan::read(&plan::outcome_file(&directory)).unwrap_or_default();
     write_timings(&directory, started, &progress, &outcome)?;
     if interrupt.is_set() || outcome.interrupted {
@@ -272,13 +271,9 @@ struct Images {
 
 fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Images, Error> {
     let cache = open_cache(run.cache.as_deref(), progress, interrupt)?;
-    let machine = Machine {
-        accelerator: run.accel,
-        processors: thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(MOST_PROCESSORS),
-        memory_mib: run.memory.as_bytes() >> 20,
-    };
+    let processors = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MOST_PROCESSORS);
     let asked = std::env::var("SNAPTAX_IMAGE")
         .ok()
         .filter(|image| !image.trim().is_empty());
@@ -287,6 +282,15 @@ fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrup
         root::ensure(&cache, interrupt)
     })?;
     let kernel = initramfs::ensure(&cache, &root)?;
+    let machine = Machine {
+        accelerator: match run.accel {
+            Accel::Auto => accelerator::best(processors, &kernel, &cache, progress, interrupt)?,
+            Accel::Tcg => Accelerator::Tcg,
+            Accel::Kvm => Accelerator::Kvm,
+        },
+        processors,
+        memory_mib: run.memory.as_bytes() >> 20,
+    };
     let cached = server::cached(asked.as_deref(), &cache).is_some();
     let server = step(progress, "server image", cached, || {
         let workshop = Workshop {
@@ -301,7 +305,7 @@ fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrup
         server::ensure(asked.as_deref(), &workshop)
     })?;
     let measured = step(progress, "measured disk", disk::is_cached(&cache, run.disk), || {
-        disk::measured(&cache, run.disk)
+        disk::measured(&cache, run.disk, interrupt)
     })?;
     Ok(Images {
         cache,
@@ -371,7 +375,7 @@ fn records(directory: &Path) -> Result<Vec<Record>, Error> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    plan::read(&path).map_err(io_error("read", &path))
+    Ok(plan::read(&path).map_err(file::error("read", &path))?)
 }
 
 /// Writes seconds by step: the host's, the guest's, and those that experiments wrote.
@@ -383,7 +387,7 @@ fn write_timings(directory: &Path, started: SystemTime, progress: &Progress, out
     for seconds in timings.values_mut() {
         *seconds = (*seconds * 1000.0).round() / 1000.0;
     }
-    plan::write(&path, &timings).map_err(io_error("write", &path))
+    Ok(plan::write(&path, &timings).map_err(file::error("write", &path))?)
 }
 
 fn show(records: &[Record], directory: &Path) {

@@ -7,7 +7,6 @@ pub(crate) mod qemu;
 pub(crate) mod returned;
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use job::Job;
 use qemu::{CommandLine, Drive, Machine, Port, Qemu};
 
 use crate::cache::{self, Cache};
+use crate::file;
 use crate::image::initramfs::Kernel;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Step};
@@ -91,15 +91,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Cache(cache::Error),
     /// Reading or writing failed.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] file::Error),
     /// A step took too long.
     #[error("the guest was still at \"{step}\" after {} s and was ended\n{}", deadline.as_secs(), quoted(tail))]
     Deadline {
@@ -147,11 +140,6 @@ fn quoted(tail: &str) -> String {
         })
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
-}
-
 impl Boot<'_> {
     /// Boots the guest, runs the job, and gives what it prints to `output` at once.
     ///
@@ -164,7 +152,7 @@ impl Boot<'_> {
         mut output: impl FnMut(&[u8]),
     ) -> Result<Outcome, Error> {
         let job = self.scratch.join("job.tar");
-        self.job.write(&job, self.timeout).map_err(io_error("write", &job))?;
+        self.job.write(&job, self.timeout).map_err(file::error("write", &job))?;
         let mut drives = self.drives.clone();
         drives.push(Drive::read_only("job", &job));
         let ports = ["status", "output", "archive"].map(|name| Port {
@@ -187,16 +175,16 @@ impl Boot<'_> {
                 boot: self,
                 progress,
                 interrupt,
-                status: Follower::create(&status).map_err(io_error("create", &status))?,
-                live: Follower::create(&live).map_err(io_error("create", &live))?,
+                status: Follower::create(&status).map_err(file::error("create", &status))?,
+                live: Follower::create(&live).map_err(file::error("create", &live))?,
                 step: progress.step(&format!("{}boot", self.prefix)),
                 name: "boot".to_owned(),
                 began: Instant::now(),
             };
-            fs::write(self.console, "").map_err(io_error("create", self.console))?;
+            fs::write(self.console, "").map_err(file::error("create", self.console))?;
             let mut qemu = command
                 .start(&errors)
-                .map_err(io_error("start", Path::new("qemu-system-x86_64")))?;
+                .map_err(file::error("start", Path::new("qemu-system-x86_64")))?;
             match watch.until_exit(&mut qemu, &mut output) {
                 Ok(code) => {
                     // A disk image that is kept is complete only when QEMU has closed it.
@@ -259,16 +247,16 @@ impl Watch<'_> {
             // Asked before the files are read: what it wrote before its end is then still seen.
             let ended = qemu
                 .ended()
-                .map_err(io_error("wait for", Path::new("qemu-system-x86_64")))?
+                .map_err(file::error("wait for", Path::new("qemu-system-x86_64")))?
                 .is_some();
             let lines = self
                 .status
                 .lines()
-                .map_err(io_error("read", Path::new("the status port")))?;
+                .map_err(file::error("read", Path::new("the status port")))?;
             let printed = self
                 .live
                 .bytes()
-                .map_err(io_error("read", Path::new("the output port")))?;
+                .map_err(file::error("read", Path::new("the output port")))?;
             if !printed.is_empty() {
                 self.progress.printing(&printed);
                 output(&printed);
@@ -347,5 +335,5 @@ pub(crate) fn alone(cache: &Cache) -> Result<File, Error> {
 /// # Errors
 /// When it cannot be opened.
 pub(crate) fn open_archive(outcome: &Outcome) -> Result<File, Error> {
-    File::open(&outcome.archive).map_err(io_error("open", &outcome.archive))
+    Ok(File::open(&outcome.archive).map_err(file::error("open", &outcome.archive))?)
 }

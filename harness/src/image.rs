@@ -8,12 +8,9 @@ pub(crate) mod mirror;
 pub(crate) mod root;
 pub(crate) mod server;
 
-use std::io;
-use std::path::{Path, PathBuf};
-
 use snaptax::command;
 
-use crate::{cache, guest, interrupt};
+use crate::{cache, file, guest, interrupt};
 
 /// Why an image could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -41,15 +38,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Guest(#[from] guest::Error),
     /// Reading or writing failed.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] file::Error),
     /// An image lacks something.
     #[error("{image} lacks {what}")]
     Lacks {
@@ -82,10 +72,4 @@ impl Error {
             source => Self::Debootstrap { image, source, hint },
         }
     }
-}
-
-/// Attaches what was tried to an I/O error.
-pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
 }

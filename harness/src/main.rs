@@ -1,10 +1,12 @@
 //! Gives experiments a machine: builds images once, boots a throw-away guest, and runs the test binary in it.
 
+mod accelerator;
 mod cache;
 mod cargo;
 mod cli;
 mod exit;
 mod experiments;
+mod file;
 mod guest;
 mod image;
 mod interrupt;
@@ -20,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, Run};
 use exit::Exit;
 use interrupt::Interrupt;
 
@@ -39,10 +41,18 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error.to_string(), error.exit()),
         },
-        None => match experiments::run(&cli.run, &interrupt) {
-            Ok(exit) => exit.into(),
-            Err(error) => failed(&error.to_string(), error.exit()),
-        },
+        Some(Command::Kills { count }) => {
+            let variables = [("SNAPTAX_KILLS", count.to_string())];
+            experiments(&Run::kills(count), &variables, &interrupt)
+        }
+        None => experiments(&cli.run, &[], &interrupt),
+    }
+}
+
+fn experiments(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt) -> ExitCode {
+    match experiments::run(run, variables, interrupt) {
+        Ok(exit) => exit.into(),
+        Err(error) => failed(&error.to_string(), error.exit()),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use walkdir::WalkDir;
 
 use crate::cache::{self, Cache};
+use crate::file;
 use crate::guest::job::{self, Job, exports, quoted};
 use crate::guest::qemu::{Drive, Format};
 use crate::guest::{self, Boot, returned};
@@ -65,15 +66,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Guest(#[from] guest::Error),
     /// Reading or writing failed.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] file::Error),
     /// The host is newer than the guest.
     #[error(
         "{} needs GNU libc {needed}, the guest has {guest}\n  \
@@ -88,11 +82,6 @@ pub(crate) enum Error {
         /// What the guest has.
         guest: Version,
     },
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
 }
 
 /// Runs a test binary with its arguments in a guest and returns its exit code.
@@ -110,7 +99,7 @@ pub(crate) fn run(binary: &Path, args: &[OsString], interrupt: &Interrupt) -> Re
         timings: progress.timings(),
     };
     let file = plan::outcome_file(&plan.run);
-    plan::write(&file, &outcome).map_err(io_error("write", &file))?;
+    plan::write(&file, &outcome).map_err(file::error("write", &file))?;
     result
 }
 
@@ -152,10 +141,10 @@ fn run_planned(
         let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
     })?;
     let command = plan.run.join("qemu.txt");
-    std::fs::write(&command, outcome.command.clone() + "\n").map_err(io_error("write", &command))?;
+    std::fs::write(&command, outcome.command.clone() + "\n").map_err(file::error("write", &command))?;
     let archive = guest::open_archive(&outcome)?;
     let written =
-        returned::unpack(archive, &plan.run, &plan.workspace).map_err(io_error("unpack", &outcome.archive))?;
+        returned::unpack(archive, &plan.run, &plan.workspace).map_err(file::error("unpack", &outcome.archive))?;
     for path in written {
         progress.note(&format!("snapshot file from the guest: {}", path.display()));
     }
@@ -170,7 +159,7 @@ fn run_planned(
 }
 
 fn check_libc(guest: &str, binary: &Path) -> Result<(), Error> {
-    let needed = libc::needed(binary).map_err(io_error("read", binary))?;
+    let needed = libc::needed(binary).map_err(file::error("read", binary))?;
     match (needed, guest.parse::<Version>()) {
         (Some(needed), Ok(guest)) if needed > guest => Err(Error::Libc {
             binary: binary.to_owned(),

@@ -2,4 +2,7 @@
 #![expect(clippy::unwrap_used)]
 
 mod guest;
+mod kills;
+mod native;
 mod storage;
+mod sweep;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::image::initramfs::Kernel;
 
 /// How the guest's processors run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Accelerator {
     /// Emulated.

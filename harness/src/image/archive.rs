@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snaptax::command::Command;
 
-use super::{Error, io, mirror};
-use crate::cache::{Cache, Key};
+use super::{Error, mirror};
+use crate::cache::{Cache, Key, Use};
+use crate::file;
 use crate::interrupt::{Interrupt, bound};
 use crate::plan;
 
@@ -51,9 +52,11 @@ struct Manifest {
 /// # Errors
 /// When it cannot be made.
 pub(crate) fn ensure(cache: &Cache, interrupt: &Interrupt) -> Result<Archive, Error> {
-    let directory = cache.get_or_build("mysql-archive", &key(), |directory| build(directory, interrupt))?;
+    let directory = cache.get_or_build("mysql-archive", &key(), Use::Read, |directory| {
+        build(directory, interrupt)
+    })?;
     let path = directory.join("manifest.json");
-    let manifest: Manifest = plan::read(&path).map_err(io("read", &path))?;
+    let manifest: Manifest = plan::read(&path).map_err(file::error("read", &path))?;
     Ok(Archive {
         path: tar(&directory),
         source: manifest.source,
@@ -91,7 +94,7 @@ fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
         source: format!("Debian packages mysql-server-core {version}"),
     };
     let path = directory.join("manifest.json");
-    plan::write(&path, &manifest).map_err(io("write", &path))
+    Ok(plan::write(&path, &manifest).map_err(file::error("write", &path))?)
 }
 
 impl Archive {

@@ -7,18 +7,24 @@ use std::path::{Path, PathBuf};
 use snaptax::command::Command;
 use snaptax::settings::Size;
 
-use super::{Error, io as io_error};
-use crate::cache::{Cache, Key};
+use super::Error;
+use crate::cache::{Cache, Key, Use};
+use crate::file;
+use crate::interrupt::{self, Interrupt};
 
 /// The measured disk: a file written in full, so that the host allocates nothing while the guest measures.
 ///
 /// # Errors
-/// When there is no room, or writing fails.
-pub(crate) fn measured(cache: &Cache, size: Size) -> Result<PathBuf, Error> {
+/// When there is no room, writing fails, or a signal comes.
+pub(crate) fn measured(cache: &Cache, size: Size, interrupt: &Interrupt) -> Result<PathBuf, Error> {
     let key = Key::of(&["measured", &size.as_bytes().to_string()]);
-    let directory = cache.get_or_build("disk", &key, |directory| -> Result<(), Error> {
+    let directory = cache.get_or_build("disk", &key, Use::Written, |directory| -> Result<(), Error> {
         let path = directory.join("disk.raw");
-        fill(&path, size.as_bytes()).map_err(io_error("write", &path))
+        let filled = fill(&path, size.as_bytes(), interrupt);
+        filled.map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => Error::Supervise(interrupt::Error::Interrupted),
+            _ => file::error("write", &path)(error).into(),
+        })
     })?;
     Ok(directory.join("disk.raw"))
 }
@@ -30,11 +36,14 @@ pub(crate) fn is_cached(cache: &Cache, size: Size) -> bool {
         .is_some()
 }
 
-fn fill(path: &Path, bytes: u64) -> io::Result<()> {
+fn fill(path: &Path, bytes: u64, interrupt: &Interrupt) -> io::Result<()> {
     let mut file = File::create(path)?;
     let block = vec![0; 1 << 20];
     let mut left = bytes;
     while left > 0 {
+        if interrupt.is_set() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let length = left.min(1 << 20) as usize;
         file.write_all(&block[..length])?;
         left -= length as u64;
@@ -60,7 +69,7 @@ pub(crate) fn growing(path: &Path, size: Size) -> Result<(), Error> {
 /// # Errors
 /// When qemu-img fails.
 pub(crate) fn overlay(path: &Path, base: &Path) -> Result<(), Error> {
-    let base = fs::canonicalize(base).map_err(io_error("find", base))?;
+    let base = fs::canonicalize(base).map_err(file::error("find", base))?;
     Command::new("qemu-img")
         .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
         .arg(&base)
@@ -74,14 +83,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::interrupt::Interrupt;
     use crate::progress::Progress;
 
     #[test]
     fn the_measured_disk_is_allocated_in_full() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(directory.path(), &Progress::new(), &Interrupt::default()).unwrap();
-        let path = measured(&cache, Size::bytes(3 << 19)).unwrap();
+        let path = measured(&cache, Size::bytes(3 << 19), &Interrupt::default()).unwrap();
         let metadata = fs::metadata(path).unwrap();
         assert_eq!(metadata.len(), 3 << 19);
         assert!(metadata.blocks() * 512 >= metadata.len());

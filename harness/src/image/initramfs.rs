@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use snaptax::command::Command;
 use walkdir::WalkDir;
 
+use super::Error;
 use super::cpio::Archive;
 use super::root::Root;
-use super::{Error, io};
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Key, Use};
+use crate::file;
 
 const ENTER: &str = include_str!("../../guest/initramfs-init");
 const INIT: &str = include_str!("../../guest/init");
@@ -33,7 +34,7 @@ pub(crate) struct Kernel {
 /// When the root file system lacks a part of it.
 pub(crate) fn ensure(cache: &Cache, root: &Root) -> Result<Kernel, Error> {
     let key = Key::of(&[root.key.as_str(), ENTER, INIT, &MODULES.join(" ")]);
-    let directory = cache.get_or_build("kernel", &key, |directory| {
+    let directory = cache.get_or_build("kernel", &key, Use::Read, |directory| {
         let scratch = cache.scratch()?;
         build(directory, &scratch.path().join("root"), root)
     })?;
@@ -51,22 +52,22 @@ fn build(directory: &Path, unpacked: &Path, root: &Root) -> Result<(), Error> {
         .args(["boot", "usr/lib/modules", "usr/bin/busybox"])
         .run()?;
     let vmlinuz = find(&unpacked.join("boot"), |name| name.starts_with("vmlinuz-"))?;
-    fs::copy(&vmlinuz, directory.join("vmlinuz")).map_err(io("copy", &vmlinuz))?;
+    fs::copy(&vmlinuz, directory.join("vmlinuz")).map_err(file::error("copy", &vmlinuz))?;
 
     let modules = unpacked.join("usr/lib/modules");
     let dependencies = find(&modules, |name| name == "modules.dep")?;
-    let listing = fs::read_to_string(&dependencies).map_err(io("read", &dependencies))?;
+    let listing = fs::read_to_string(&dependencies).map_err(file::error("read", &dependencies))?;
     let order = load_order(&listing, MODULES).map_err(|what| Error::Lacks {
         image: "the guest's kernel",
         what: format!("the module {what}"),
     })?;
 
     let path = directory.join("initramfs");
-    let file = File::create(&path).map_err(io("create", &path))?;
+    let file = File::create(&path).map_err(file::error("create", &path))?;
     let mut archive = Archive::new(BufWriter::new(file));
-    let written = io("write", &path);
+    let written = file::error("write", &path);
     let busybox = unpacked.join("usr/bin/busybox");
-    let busybox = fs::read(&busybox).map_err(io("read", &busybox))?;
+    let busybox = fs::read(&busybox).map_err(file::error("read", &busybox))?;
     let base = dependencies.parent().unwrap_or(&modules);
     let contents: Vec<_> = order
         .iter()
@@ -85,6 +86,7 @@ fn build(directory: &Path, unpacked: &Path, root: &Root) -> Result<(), Error> {
         archive.finish()?.flush()
     })()
     .map_err(written)
+    .map_err(Error::from)
 }
 
 fn find(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf, Error> {
@@ -147,9 +149,9 @@ fn decompressed(module: &Path) -> Result<Vec<u8>, Error> {
             .arg(module)
             .run()?;
         let plain = module.with_extension("");
-        return fs::read(&plain).map_err(io("read", &plain));
+        return Ok(fs::read(&plain).map_err(file::error("read", &plain))?);
     }
-    fs::read(module).map_err(io("read", module))
+    Ok(fs::read(module).map_err(file::error("read", module))?)
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snaptax::command::Command;
 
-use super::{Error, io, mirror};
-use crate::cache::{Cache, Key};
+use super::{Error, mirror};
+use crate::cache::{Cache, Key, Use};
+use crate::file;
 use crate::interrupt::{Interrupt, bound};
 use crate::plan;
 
@@ -30,6 +31,7 @@ const PACKAGES: &[&str] = &[
     "lvm2",
     "mount",
     "procps",
+    "sudo",
     "thin-provisioning-tools",
     "udev",
     "util-linux",
@@ -105,9 +107,9 @@ impl Root {
 /// When it cannot be built.
 pub(crate) fn ensure(cache: &Cache, interrupt: &Interrupt) -> Result<Root, Error> {
     let key = key();
-    let directory = cache.get_or_build("root", &key, |directory| build(directory, interrupt))?;
+    let directory = cache.get_or_build("root", &key, Use::Read, |directory| build(directory, interrupt))?;
     let path = directory.join("manifest.json");
-    let manifest = plan::read(&path).map_err(io("read", &path))?;
+    let manifest = plan::read(&path).map_err(file::error("read", &path))?;
     Ok(Root {
         directory,
         key,
@@ -159,7 +161,7 @@ fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
         .args(SQUASHFS_OPTIONS)
         .deadline(DEADLINE);
     interrupt.run(compress)?;
-    fs::remove_file(&tar).map_err(io("remove", &tar))?;
+    fs::remove_file(&tar).map_err(file::error("remove", &tar))?;
     write_manifest(directory, &squashfs)
 }
 
@@ -183,7 +185,7 @@ fn write_manifest(directory: &Path, squashfs: &Path) -> Result<(), Error> {
             .collect(),
     };
     let path = directory.join("manifest.json");
-    plan::write(&path, &manifest).map_err(io("write", &path))
+    Ok(plan::write(&path, &manifest).map_err(file::error("write", &path))?)
 }
 
 /// Versions by package, from dpkg's status file.

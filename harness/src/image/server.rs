@@ -9,8 +9,9 @@ use snaptax::settings::Size;
 
 use super::initramfs::Kernel;
 use super::root::Root;
-use super::{Error, archive, disk, io};
-use crate::cache::{Cache, Key};
+use super::{Error, archive, disk};
+use crate::cache::{Cache, Key, Use};
+use crate::file;
 use crate::guest::job::{Job, quoted};
 use crate::guest::qemu::{Drive, Format, Machine};
 use crate::guest::{self, Boot, KEEP_DOCKER, NETWORK, Outcome};
@@ -85,7 +86,7 @@ pub(crate) fn ensure(asked: Option<&str>, workshop: &Workshop<'_>) -> Result<Ser
         },
     };
     let path = directory.join("manifest.json");
-    let manifest = plan::read(&path).map_err(io("read", &path))?;
+    let manifest = plan::read(&path).map_err(file::error("read", &path))?;
     Ok(Server {
         disk: directory.join("docker.qcow2"),
         manifest,
@@ -147,7 +148,7 @@ impl Workshop<'_> {
 
     fn pulled(&self, image: &str) -> Result<PathBuf, Error> {
         let (name, key) = entry(image);
-        self.cache.get_or_build(&name, &key, |directory| {
+        self.cache.get_or_build(&name, &key, Use::Read, |directory| {
             let (outcome, said) = self.boot(directory, pull_script(image), None)?;
             if outcome.code != 0 {
                 return Err(Error::Pull {
@@ -161,7 +162,7 @@ impl Workshop<'_> {
 
     fn debian(&self) -> Result<PathBuf, Error> {
         let (name, key) = entry(DEBIAN);
-        self.cache.get_or_build(&name, &key, |directory| {
+        self.cache.get_or_build(&name, &key, Use::Read, |directory| {
             let step = self.progress.step("server packages");
             let archive = archive::ensure(self.cache, self.interrupt)?;
             step.done();
@@ -234,7 +235,7 @@ fn write_manifest(directory: &Path, image: &str, source: &str) -> Result<(), Err
         source: source.to_owned(),
     };
     let path = directory.join("manifest.json");
-    plan::write(&path, &manifest).map_err(io("write", &path))
+    Ok(plan::write(&path, &manifest).map_err(file::error("write", &path))?)
 }
 
 #[cfg(test)]

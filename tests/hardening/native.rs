@@ -1,0 +1,41 @@
+//! An experiment on the machine itself, started by a user who may use `sudo`. The guest is such a machine.
+
+use std::fs;
+use std::time::Duration;
+
+use snaptax::command::{Command, Output};
+
+use crate::kills::{THIS_TEST as SHORT, VICTIM};
+
+const USER: &str = "somebody";
+
+fn as_user(line: &str) -> Output {
+    let command = Command::new("setpriv").args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]);
+    let command = command
+        .args(["sh", "-c", line])
+        .env("HOME", "/home/somebody")
+        .env(VICTIM, "1");
+    command.deadline(Duration::from_secs(600)).output().unwrap()
+}
+
+#[test]
+#[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
+fn a_user_is_told_at_once_what_is_missing_and_with_sudo_the_experiment_runs() {
+    let in_guest = std::env::var_os("SNAPTAX_VERSIONS").is_some();
+    assert!(in_guest, "this makes a user who may do anything: for a guest only");
+    Command::new("useradd").args(["--create-home", USER]).run().unwrap();
+    fs::write("/etc/sudoers.d/somebody", format!("{USER} ALL=(ALL) NOPASSWD: ALL\n")).unwrap();
+    let binary = std::env::current_exe().unwrap();
+    let experiment = format!("{} --ignored --exact --nocapture {SHORT}", binary.display());
+
+    let alone = as_user(&experiment);
+    let said = alone.stdout + &alone.stderr;
+    assert!(!alone.status.success(), "{said}");
+    assert!(
+        said.contains("not root") && said.contains("cargo experiments"),
+        "{said}"
+    );
+
+    let with_sudo = as_user(&format!("sudo -E env \"PATH=$PATH\" {experiment}"));
+    assert!(with_sudo.status.success(), "{}{}", with_sudo.stdout, with_sudo.stderr);
+}
