@@ -29,7 +29,7 @@ use crate::{accelerator, file, guest, packages, requirements, run_directory};
 const MOST_PROCESSORS: usize = 4;
 
 /// Settings of tests that run without a guest.
-const NATIVE: &[&str] = &["SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
+const NATIVE: &[&str] = &["SNAPTAX_KEEP", "SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
 
 /// Why experiments were not run.
 #[derive(Debug, thiserror::Error)]
