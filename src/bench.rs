@@ -40,7 +40,7 @@ use progress::{say, step};
 use crate::result::Comparison;
 use crate::server::MysqldOptions;
 use crate::settings::{Settings, Size};
-use crate::storage::Filesystem;
+use crate::storage::{Filesystem, FoundRun, RunId};
 use crate::workload::Oltp;
 use rstest::fixture;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -181,28 +181,41 @@ where
     /// [`Comparison::invalid`], and the gate turns it into `Invalid`.
     pub fn measure(mut self) -> Result<Comparison, Error> {
         let settings = Settings::from_env().map_err(Error::Settings)?;
+        // Before the look at the free space, which it may make.
+        sweep(&settings);
+        require_none_kept(&settings)?;
         crate::host::require(&settings)?;
         let stop = signals()?;
         check(stop)?;
-        sweep(&settings)?;
         Measurement::new(&self.setup, &settings, stop).run(&mut self.difference)
     }
 }
 
-/// Removes what killed runs left behind.
-fn sweep(settings: &Settings) -> Result<(), Error> {
-    for remains in crate::sweep::find(&settings.work_dir)? {
+/// Removes what killed runs left behind. What cannot be removed is in nobody's way, and only told of.
+fn sweep(settings: &Settings) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for remains in crate::sweep::find(&settings.work_dir).unwrap_or_default() {
+        let run = remains.run();
         if remains.is_dead() {
-            say(&format!("run {} was killed; removing what it left", remains.run()));
-            step("sweep", || remains.remove())?;
+            say(&format!("run {run} was killed; removing what it left"));
+            if let Err(error) = step("sweep", || remains.remove()) {
+                say(&format!("not removed: {error}"));
+            }
         } else if remains.is_kept() {
-            say(&format!(
-                "run {} was kept; `snaptax sweep --kept` removes it",
-                remains.run()
-            ));
+            say(&format!("run {run} was kept; `snaptax sweep --kept` removes it"));
         }
     }
-    Ok(())
+}
+
+/// One process keeps one experiment: a second would have the same names.
+fn require_none_kept(settings: &Settings) -> Result<(), Error> {
+    let found = FoundRun::all_in(&settings.work_dir).unwrap_or_default();
+    match found.iter().any(|found| found.run == RunId::current() && found.kept) {
+        true => Err(Error::Kept),
+        false => Ok(()),
+    }
 }
 
 /// SIGINT, SIGTERM and SIGHUP as a flag, which stays set: the experiments after the one that was interrupted must

@@ -140,6 +140,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("umount", "util-linux, or mount"),
     ("fsfreeze", "util-linux"),
     ("mkfs.ext4", "e2fsprogs"),
+    // What a killed run left of containers is removed with it.
+    ("docker", "docker-cli, or docker.io"),
 ];
 
 fn program(name: &str, package: &str) -> Result<String, Reason> {

@@ -7,10 +7,11 @@
 mod knob;
 mod size;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use knob::{KNOBS, Knob, OTHER_NAMES};
+pub use knob::{HARNESS, KNOBS, Knob};
 pub use size::Size;
 
 /// What the gate does with a failing verdict.
@@ -131,12 +132,7 @@ impl Settings {
     /// # Errors
     /// With every setting that is unknown or whose value does not fit.
     pub fn from_env() -> Result<Self, Vec<Error>> {
-        let variables = std::env::vars_os().map(|(name, value)| {
-            (
-                name.to_string_lossy().into_owned(),
-                value.to_string_lossy().into_owned(),
-            )
-        });
+        let variables = std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value));
         Self::from_variables(variables)
     }
 
@@ -145,21 +141,37 @@ impl Settings {
     ///
     /// # Errors
     /// With every setting that is unknown or whose value does not fit.
-    pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, Vec<Error>> {
+    pub fn from_variables(variables: impl IntoIterator<Item = (String, OsString)>) -> Result<Self, Vec<Error>> {
         let mut settings = Self::default();
         let mut errors = Vec::new();
         for (name, value) in variables {
-            if !name.starts_with("SNAPTAX_") || OTHER_NAMES.contains(&name.as_str()) {
+            let elsewhere = [HARNESS, knob::INTERNAL].concat();
+            if !name.starts_with(knob::SETTINGS) || elsewhere.contains(&name.as_str()) {
                 continue;
             }
             let Some(knob) = KNOBS.iter().find(|knob| knob.name == name) else {
                 errors.push(Error::Unknown { name });
                 continue;
             };
+            let Ok(value) = value.into_string().inspect_err(|value| {
+                errors.push(Error::Value {
+                    name: name.clone(),
+                    value: value.to_string_lossy().into_owned(),
+                    problem: "not UTF-8".into(),
+                });
+            }) else {
+                continue;
+            };
             if value.trim().is_empty() {
                 continue;
             }
-            if let Err(problem) = (knob.set)(&mut settings, value.trim()) {
+            // A directory's name may begin or end with a blank.
+            let given = if knob.value == knob::DIRECTORY {
+                &value
+            } else {
+                value.trim()
+            };
+            if let Err(problem) = (knob.set)(&mut settings, given) {
                 errors.push(Error::Value { name, value, problem });
             }
         }
@@ -173,7 +185,7 @@ mod tests {
     use rstest::rstest;
 
     fn read(name: &str, value: &str) -> Result<Settings, Vec<Error>> {
-        Settings::from_variables([(name.to_owned(), value.to_owned())])
+        Settings::from_variables([(name.to_owned(), value.into())])
     }
 
     #[test]
@@ -185,7 +197,7 @@ mod tests {
                 ("SNAPTAX_VOLUME_SIZE", "20g"),
                 ("SNAPTAX_SNAPSHOT_SIZE", "10g"),
             ]
-            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+            .map(|(name, value)| (name.to_owned(), value.into())),
         )
         .unwrap();
         assert_eq!(settings.rows, Some(10_000_000));
@@ -224,6 +236,14 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_keeps_its_blanks_and_what_is_not_utf_8_is_refused() {
+        assert_eq!(read("SNAPTAX_WORK_DIR", "/w ").unwrap().work_dir, PathBuf::from("/w "));
+        let bytes = std::os::unix::ffi::OsStringExt::from_vec(b"/w\xff".to_vec());
+        let errors = Settings::from_variables([("SNAPTAX_WORK_DIR".to_owned(), bytes)]).unwrap_err();
+        assert!(errors[0].to_string().ends_with("not UTF-8"), "{}", errors[0]);
+    }
+
+    #[test]
     fn an_empty_value_counts_as_not_given() {
         assert_eq!(read("SNAPTAX_ROWS", "").unwrap(), Settings::default());
     }
@@ -232,7 +252,7 @@ mod tests {
     fn every_problem_is_reported_at_once() {
         let variables = [("SNAPTAX_ROWS", "0"), ("SNAPTAX_NOPE", "1"), ("PATH", "/bin")];
         let errors =
-            Settings::from_variables(variables.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap_err();
+            Settings::from_variables(variables.map(|(name, value)| (name.to_owned(), value.into()))).unwrap_err();
         assert_eq!(errors.len(), 2);
     }
 }

@@ -45,7 +45,7 @@ pub use backing_file::BackingFile;
 pub use counters::Counters;
 pub use error::Error;
 pub use filesystem::{Filesystem, Mounted};
-pub use leftovers::Leftovers;
+pub use leftovers::{Leftovers, Mount};
 pub use logical_volume::{LogicalVolume, VolumeBuilder};
 pub use loop_device::LoopDevice;
 pub use lvm::Lvm;

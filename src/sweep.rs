@@ -2,7 +2,8 @@
 //!
 //! Every experiment begins with a sweep. Only what a run made is looked at, and only runs that have ended are swept:
 //! never a living one, never one that was kept with `SNAPTAX_KEEP`, unless that is asked for, and never what merely
-//! has a similar name.
+//! has a similar name. A run of another process namespace, in a container say, counts as living unless its directory
+//! can be seen and its lock there is free.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -17,12 +18,20 @@
 mod containers;
 
 use std::fmt;
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
 
-pub use containers::{Container, RUN_LABEL};
+pub use containers::{Container, DIRECTORY_LABEL, RUN_LABEL};
 
 use crate::command;
 use crate::storage::{self, Leftovers, RunId};
+
+/// Held while something is removed.
+const LOCK_FILE: &str = "/run/snaptax-sweep.lock";
+
+/// How often a run is looked at anew: what was under way when it was killed comes up later.
+const LOOKS: u32 = 5;
 
 /// Why something could not be swept.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +48,22 @@ pub enum Error {
         /// What happened.
         source: command::Error,
     },
+    /// Sweeps must not cross.
+    #[error("cannot lock {}: {source}", path.display())]
+    Lock {
+        /// The lock's file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something new of a dead run comes up again and again.
+    #[error("things of run {run} come back:\n{things}")]
+    ComesBack {
+        /// The run.
+        run: RunId,
+        /// What there is.
+        things: String,
+    },
 }
 
 /// What one run made and has not removed.
@@ -46,39 +71,43 @@ pub enum Error {
 pub struct Remains {
     containers: Vec<Container>,
     storage: Leftovers,
+    work_dir: PathBuf,
 }
 
 impl fmt::Display for Remains {
     /// One line for each thing, the last to be made first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for container in &self.containers {
-            writeln!(f, "container {}", container.name)?;
-        }
-        write!(f, "{}", self.storage)
+        let containers = self
+            .containers
+            .iter()
+            .map(|container| format!("container {}", container.name));
+        let storage = Some(self.storage.to_string()).filter(|text| !text.is_empty());
+        let lines: Vec<String> = containers.chain(storage).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
 /// What every run on this machine has, living and kept ones too.
 ///
-/// Containers are looked for where Docker's command line is installed and an engine answers.
-///
 /// # Errors
-/// When devices cannot be listed, or the work directory not be read.
+/// When devices or containers cannot be listed, or the work directory not be read.
 pub fn find(work_dir: &Path) -> Result<Vec<Remains>, Error> {
-    let mut found: Vec<_> = Leftovers::find(work_dir)?
-        .into_iter()
-        .map(|storage| Remains {
-            containers: Vec::new(),
-            storage,
-        })
+    let containers = containers::list()?;
+    let directories: Vec<PathBuf> = containers
+        .iter()
+        .filter_map(|container| container.directory.clone())
         .collect();
-    for container in containers::list() {
+    let remains = |storage| Remains {
+        containers: Vec::new(),
+        storage,
+        work_dir: work_dir.to_owned(),
+    };
+    let found = Leftovers::find(work_dir, &directories)?;
+    let mut found: Vec<_> = found.into_iter().map(remains).collect();
+    for container in containers {
         let of_run = found.iter().position(|remains| remains.run() == container.run);
         let at = of_run.unwrap_or_else(|| {
-            found.push(Remains {
-                containers: Vec::new(),
-                storage: Leftovers::none(container.run),
-            });
+            found.push(remains(Leftovers::none(container.run)));
             found.len() - 1
         });
         found[at].containers.push(container);
@@ -115,16 +144,54 @@ impl Remains {
         !self.storage.alive && self.storage.kept
     }
 
-    /// Removes everything in order, and verifies that it is gone.
+    /// Whether the run was told to keep them, whether it has ended or not.
+    #[must_use]
+    pub fn is_marked_kept(&self) -> bool {
+        self.storage.kept
+    }
+
+    /// Removes everything in order, and verifies that it is gone. Waits for another sweep to end.
     ///
     /// # Errors
     /// When something stays; the error says what, and who holds it.
     pub fn remove(&self) -> Result<(), Error> {
-        // A server that waits for a suspended disk cannot be killed.
-        self.storage.resume()?;
-        for container in &self.containers {
-            container.remove()?;
+        let _lock = lock()?;
+        let mut left = self.clone();
+        for _ in 0..LOOKS {
+            // A server that waits for a suspended disk, or for a frozen filesystem, cannot be killed.
+            left.storage.wake()?;
+            // What was under way is there by now.
+            let Some(now) = self.again()? else { return Ok(()) };
+            now.storage.wake()?;
+            for container in &now.containers {
+                container.remove()?;
+            }
+            now.storage.remove()?;
+            match self.again()? {
+                None => return Ok(()),
+                Some(new) => left = new,
+            }
         }
-        Ok(self.storage.remove()?)
+        Err(Error::ComesBack {
+            run: self.run(),
+            things: left.to_string(),
+        })
     }
+
+    /// What there is of the same run now.
+    fn again(&self) -> Result<Option<Self>, Error> {
+        let found = find(&self.work_dir)?;
+        Ok(found.into_iter().find(|remains| remains.run() == self.run()))
+    }
+}
+
+/// One sweep at a time on a machine; the lock goes with the file.
+fn lock() -> Result<File, Error> {
+    let path = Path::new(LOCK_FILE);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let locked = file.and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|source| Error::Lock {
+        path: path.to_owned(),
+        source,
+    })
 }

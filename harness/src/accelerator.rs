@@ -21,8 +21,8 @@ const PROBE: &str = "snaptax.probe";
 /// What it says.
 const SIGN: &str = "snaptax: user space runs";
 
-/// How long a guest may take to get there. With KVM it takes about one second.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a guest may take to get there. With KVM it takes about one second, more beside a build.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const POLL: Duration = Duration::from_millis(30);
 
@@ -50,6 +50,8 @@ struct Finding {
     boot: String,
     /// The guest's kernel.
     kernel: PathBuf,
+    /// QEMU's version.
+    qemu: Option<String>,
     works: bool,
 }
 
@@ -60,6 +62,7 @@ struct Finding {
 pub(crate) fn best(
     processors: usize,
     kernel: &Kernel,
+    qemu: Option<String>,
     cache: &Cache,
     progress: &Progress,
     interrupt: &Interrupt,
@@ -70,9 +73,18 @@ pub(crate) fn best(
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let memory = cache.directory().join("kvm.json");
     let known: Option<Finding> = plan::read(&memory).ok();
-    let known = known.filter(|known| known.boot == boot && known.kernel == kernel.vmlinuz);
+    let known = known.filter(|known| known.boot == boot && known.kernel == kernel.vmlinuz && known.qemu == qemu);
     let works = match known {
-        Some(known) => known.works,
+        Some(known) => {
+            if !known.works {
+                progress.note(&format!(
+                    "/dev/kvm boots no guest here, as was found earlier; emulation is used (--accel kvm insists, and \
+                     without {} it is tried again)",
+                    memory.display()
+                ));
+            }
+            known.works
+        }
         None => {
             let step = progress.step("kvm");
             let works = boots(processors, kernel, cache, interrupt)?;
@@ -82,7 +94,12 @@ pub(crate) fn best(
                 step.done_with("boots no guest here; emulation is used (--accel kvm insists)");
             }
             let kernel = kernel.vmlinuz.clone();
-            let finding = Finding { boot, kernel, works };
+            let finding = Finding {
+                boot,
+                kernel,
+                qemu,
+                works,
+            };
             plan::write(&memory, &finding).map_err(file::error("write", &memory))?;
             works
         }

@@ -204,6 +204,11 @@ impl Cache {
             return Ok(path);
         }
         let _lock = self.lock(name, &format!("another cargo experiments to build the {name} image"))?;
+        // Whoever had the lock may have built it meanwhile.
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.place(name, key));
         if let Some(path) = self.get(name, key) {
             return Ok(path);
         }

@@ -62,7 +62,7 @@ pub(crate) enum Command {
     )]
     Kills {
         /// How often
-        #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=3000))]
         count: u32,
     },
     /// Prints where the tar of the server made from Debian packages is, and what is in it; .ci/mysql-image starts this.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use snaptax::command::Command;
 use snaptax::report;
 use snaptax::result::Record;
 use snaptax::settings::Settings;
+use snaptax::storage::group_size;
 
 use crate::cache::{self, Cache};
 use crate::cargo::{self, Workspace};
@@ -29,7 +31,7 @@ use crate::{accelerator, file, guest, packages, requirements, run_directory};
 const MOST_PROCESSORS: usize = 4;
 
 /// Settings of tests that run without a guest.
-const NATIVE: &[&str] = &["SNAPTAX_KEEP", "SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
+const NATIVE: &[&str] = &["SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
 
 /// Why experiments were not run.
 #[derive(Debug, thiserror::Error)]
@@ -150,14 +152,14 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     let args = cargo::libtest_args(run);
     if run.list {
         let binary = build(run, &progress, interrupt)?;
-        selected(&binary, &args, run)?
-            .iter()
-            .for_each(|name| println!("{name}"));
+        let names = selected(&binary, &args, run)?;
+        print(&names.iter().map(|name| format!("{name}\n")).collect::<String>());
         return Ok(Exit::Within);
     }
-    Settings::from_env().map_err(|errors| Error::Settings {
+    let settings = Settings::from_env().map_err(|errors| Error::Settings {
         problems: errors.iter().map(ToString::to_string).collect(),
     })?;
+    check_scale(&settings, run)?;
     requirements::ensure(&progress, interrupt)?;
     let workspace = cargo::workspace()?;
     let base = workspace.target.join("snaptax");
@@ -179,6 +181,42 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
 }
 
+/// What the guest would find out only after its boot.
+fn check_scale(settings: &Settings, run: &Run) -> Result<(), Error> {
+    let mut problems = Vec::new();
+    if settings.keep {
+        problems
+            .push("SNAPTAX_KEEP=1 is for tests that run on this machine: a guest is thrown away with all in it".into());
+    }
+    let group = settings
+        .volume_size
+        .map(|volume| group_size(volume, settings.snapshot_size));
+    if let Some(group) = group.filter(|group| *group > run.disk) {
+        problems.push(format!(
+            "SNAPTAX_VOLUME_SIZE and SNAPTAX_SNAPSHOT_SIZE need {group}, and the guest's disk has {}; use a larger --disk",
+            run.disk
+        ));
+    }
+    if let Some(pool) = settings.buffer_pool.filter(|pool| *pool >= run.memory) {
+        problems.push(format!(
+            "SNAPTAX_BUFFER_POOL={pool} does not fit into the guest's memory of {}; use a larger --memory",
+            run.memory
+        ));
+    }
+    let minutes = settings.budget.map(|budget| budget.as_secs() / 60);
+    if let Some(minutes) = minutes.filter(|minutes| *minutes > run.timeout) {
+        problems.push(format!(
+            "SNAPTAX_BUDGET={minutes} is more than the {} minutes of --timeout; raise that to {} or more",
+            run.timeout,
+            minutes + 15
+        ));
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Settings { problems }),
+    }
+}
+
 fn refuse_native_settings(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Error> {
     let set = |name: &&str| value(name).is_some_and(|value| !value.to_string_lossy().trim().is_empty());
     match NATIVE.iter().copied().find(set) {
@@ -198,7 +236,7 @@ pub(crate) fn server_archive(place: Option<&Path>, interrupt: &Interrupt) -> Res
     let archive = step(&progress, "server packages", false, || {
         archive::ensure(&cache, interrupt)
     })?;
-    println!("{}\n{}", archive.path.display(), archive.source);
+    print(&format!("{}\n{}\n", archive.path.display(), archive.source));
     Ok(())
 }
 
@@ -284,7 +322,7 @@ fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrup
     let kernel = initramfs::ensure(&cache, &root)?;
     let machine = Machine {
         accelerator: match run.accel {
-            Accel::Auto => accelerator::best(processors, &kernel, &cache, progress, interrupt)?,
+            Accel::Auto => accelerator::best(processors, &kernel, qemu_version(), &cache, progress, interrupt)?,
             Accel::Tcg => Accelerator::Tcg,
             Accel::Kvm => Accelerator::Kvm,
         },
@@ -392,9 +430,15 @@ fn write_timings(directory: &Path, started: SystemTime, progress: &Progress, out
 
 fn show(records: &[Record], directory: &Path) {
     if !records.is_empty() {
-        println!("{}", report::table(records));
+        print(&(report::table(records) + "\n"));
     }
-    eprintln!("   results in {}", directory.display());
+    let _ = writeln!(io::stderr(), "   results in {}", directory.display());
+}
+
+/// A reader that went away must not change the exit code.
+fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod requirements;
 mod run_directory;
 mod runner;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -57,6 +58,6 @@ fn experiments(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt) -
 }
 
 fn failed(message: &str, exit: Exit) -> ExitCode {
-    eprintln!("error: {message}");
+    let _ = writeln!(io::stderr(), "error: {message}");
     exit.into()
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use snaptax::command::{self, Command};
@@ -76,22 +75,28 @@ impl Administrator {
     /// # Errors
     /// When apt finds no way to do so, or a signal comes.
     pub(crate) fn install(self, packages: &[String], interrupt: &Interrupt) -> Result<(), Error> {
-        if let Some(suite) = backports()
-            && SIBLINGS.iter().any(|sibling| packages.iter().any(|package| package == sibling))
-            && self.install_from(&suite, packages, interrupt)?
-        {
+        let (siblings, others): (Vec<_>, Vec<_>) = packages
+            .iter()
+            .cloned()
+            .partition(|package| SIBLINGS.contains(&package.as_str()));
+        let from_backports = match backports() {
+            Some(suite) if !siblings.is_empty() => self.install_from(&suite, &siblings, interrupt)?,
+            _ => false,
+        };
+        let left = if from_backports { &others } else { packages };
+        if left.is_empty() {
             return Ok(());
         }
         // Lists that are out of date in part may do; if not, the install says so.
         let _ = unless_interrupted(interrupt.run(self.apt(&["update"])))?;
-        let installed = unless_interrupted(interrupt.run(self.apt(&INSTALL).args(packages)))?;
+        let installed = unless_interrupted(interrupt.run(self.apt(&INSTALL).args(left)))?;
         installed.map_err(|source| Error::Install {
-            packages: packages.to_owned(),
+            packages: left.to_owned(),
             source,
         })
     }
 
-    /// Whether they could be installed with what this suite has newer.
+    /// Whether they could be installed from this suite.
     fn install_from(self, suite: &str, packages: &[String], interrupt: &Interrupt) -> Result<bool, Error> {
         let sources = Sources::with(suite)?;
         let options = sources.options();
@@ -107,6 +112,7 @@ impl Administrator {
         };
         command
             .args(["DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get"])
+            .args(["-o", "DPkg::Lock::Timeout=300"])
             .args(args)
             .deadline(DEADLINE)
     }
@@ -148,10 +154,9 @@ impl Sources {
         let parts = directory.path().join("sources.list.d");
         fs::create_dir_all(directory.path().join("lists/partial"))?;
         fs::create_dir(&parts)?;
-        // apt downloads as a user of its own, who must get here.
-        open_to_all(directory.path())?;
         for entry in fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten() {
-            fs::copy(entry.path(), parts.join(entry.file_name()))?;
+            // What this user may not read, apt will do without.
+            let _ = fs::copy(entry.path(), parts.join(entry.file_name()));
         }
         if let Some(mirror) = mirror::of_this_host() {
             fs::write(parts.join("snaptax-backports.sources"), source(&mirror, suite))?;
@@ -161,18 +166,17 @@ impl Sources {
 
     fn options(&self) -> Vec<String> {
         let path = |name: &str| self.directory.path().join(name).display().to_string();
-        vec![
-            "-o".into(),
+        let settings = [
             format!("Dir::Etc::sourceparts={}", path("sources.list.d")),
-            "-o".into(),
             format!("Dir::State::lists={}", path("lists")),
-        ]
+            // As another user it would make directories that this one cannot remove.
+            "APT::Sandbox::User=root".to_owned(),
+        ];
+        settings
+            .into_iter()
+            .flat_map(|setting| ["-o".to_owned(), setting])
+            .collect()
     }
-}
-
-fn open_to_all(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
 }
 
 fn source(mirror: &str, suite: &str) -> String {

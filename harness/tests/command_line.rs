@@ -42,7 +42,6 @@ fn a_setting_in_the_environment_is_checked_like_an_option() {
 }
 
 #[rstest]
-#[case("SNAPTAX_KEEP")]
 #[case("SNAPTAX_OUTPUT")]
 #[case("SNAPTAX_WORK_DIR")]
 fn a_setting_for_runs_without_a_guest_is_refused(#[case] name: &str) {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::{host, report, server, settings, storage, sweep, workload};
+use crate::{host, report, server, settings, storage, workload};
 
 /// Why an experiment could not be measured.
 #[derive(thiserror::Error)]
@@ -26,9 +26,9 @@ pub enum Error {
     /// Results could not be written.
     #[error(transparent)]
     Report(#[from] report::json::Error),
-    /// What a killed run left behind could not be removed.
-    #[error("cannot remove what a killed run left behind: {0}")]
-    Sweep(#[from] sweep::Error),
+    /// SNAPTAX_KEEP is set, and one experiment of this process was kept.
+    #[error("SNAPTAX_KEEP keeps one experiment at a time: name one, with --exact, or unset it")]
+    Kept,
     /// The pilot does not fit into the budget.
     #[error(
         "{windows} windows of {} s take at least {minutes} minutes, and the budget is {}; set SNAPTAX_BUDGET to \

@@ -11,7 +11,7 @@ use crate::settings::{Settings, Size};
 use crate::storage::{
     self, LogicalVolume, Lvm, Mounted, RunDirectory, Snapshot, SnapshotBuilder, VolumeGroup, group_size,
 };
-use crate::sweep::RUN_LABEL;
+use crate::sweep::{DIRECTORY_LABEL, RUN_LABEL};
 use crate::workload::Connect;
 
 const GROUP: &str = "vgtest";
@@ -57,7 +57,10 @@ impl Rig {
             let data = mounted.path().join("mysql");
             let mut options = ServerOptions::new(&settings.image, data, directory.path().join("run"));
             options.mysqld = setup.mysqld(settings);
-            options.labels = BTreeMap::from([(RUN_LABEL.to_owned(), lvm.run_id().to_string())]);
+            options.labels = BTreeMap::from([
+                (RUN_LABEL.to_owned(), lvm.run_id().to_string()),
+                (DIRECTORY_LABEL.to_owned(), directory.path().display().to_string()),
+            ]);
             Server::start(options, stop)
         })?;
         Ok(Self {
@@ -85,20 +88,18 @@ impl Rig {
         &self.server
     }
 
+    /// Lets sweeps pass over everything.
+    pub(super) fn mark_kept(&self) -> Result<(), Error> {
+        Ok(self.directory.mark_kept()?)
+    }
+
     /// Leaves everything as it is, and tells how to look at it and how to remove it.
-    pub(super) fn keep(self) -> Result<String, Error> {
+    pub(super) fn keep(self) -> String {
         let path = self.directory.path().to_owned();
         let socket = self.server.socket().to_owned();
-        let Self {
-            server,
-            mounted,
-            group,
-            directory,
-            ..
-        } = self;
-        std::mem::forget((server, mounted, group));
-        directory.keep()?;
-        Ok(format!(
+        // Its lock, too, goes with the process.
+        std::mem::forget(self);
+        format!(
             "kept, in {0}:\n\
              \x20    LVM_SYSTEM_DIR={0}/lvm lvs --all\n\
              \x20    mysql --user=root --socket={1} {DATABASE}\n\
@@ -106,7 +107,7 @@ impl Rig {
              \x20  to remove it: snaptax sweep --kept",
             path.display(),
             socket.display()
-        ))
+        )
     }
 
     pub(super) fn connect(&self) -> Connect {

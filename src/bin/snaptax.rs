@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use snaptax::host::{self, Finding};
-use snaptax::settings::{KNOBS, Settings};
+use snaptax::settings::{HARNESS, KNOBS, Settings};
 use snaptax::sweep;
 
 /// A setting or an argument cannot be used.
@@ -72,15 +72,26 @@ fn main() -> ExitCode {
         Command::Sweep { dry_run, kept } => sweep(dry_run, kept),
         Command::Settings => (settings(), 0),
     };
-    // A reader that went away, as `head` does, is no failure, and must not change the answer.
-    let _ = io::stdout().write_all(text.as_bytes());
-    ExitCode::from(code)
+    let mut stdout = io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // A reader that went away, as `head` does, is no failure, and must not change the answer.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("cannot write: {error}"));
+            ExitCode::from(ENVIRONMENT)
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+/// On standard error, if that is there.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "snaptax: {text}");
 }
 
 /// The settings, or what is wrong with them on standard error.
 fn from_env() -> Option<Settings> {
     Settings::from_env()
-        .inspect_err(|errors| errors.iter().for_each(|error| eprintln!("snaptax: {error}")))
+        .inspect_err(|errors| errors.iter().for_each(|error| complain(&error.to_string())))
         .ok()
 }
 
@@ -110,13 +121,13 @@ fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
         return (String::new(), USAGE);
     };
     if !dry_run && !rustix::process::geteuid().is_root() {
-        eprintln!("snaptax: only root can remove devices and mounts; use sudo, or --dry-run");
+        complain("only root can remove devices and mounts; use sudo, or --dry-run");
         return (String::new(), ENVIRONMENT);
     }
     let found = match sweep::find(&settings.work_dir) {
         Ok(found) => found,
         Err(error) => {
-            eprintln!("snaptax: {error}");
+            complain(&error.to_string());
             return (String::new(), ENVIRONMENT);
         }
     };
@@ -135,7 +146,7 @@ fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
         } else if dry_run {
             text += &format!("run {run} would be removed\n{things}");
         } else if let Err(error) = remains.remove() {
-            eprintln!("snaptax: run {run}: {error}");
+            complain(&format!("run {run}: {error}"));
             code = ENVIRONMENT;
         } else {
             text += &format!("run {run} removed\n{things}");
@@ -156,8 +167,12 @@ fn line(finding: &Finding) -> String {
 }
 
 fn settings() -> String {
-    KNOBS
+    let knobs = KNOBS
         .iter()
-        .map(|knob| format!("{}={}\n    {}\n", knob.name, knob.value, knob.about))
-        .collect()
+        .map(|knob| format!("{}={}\n    {}\n", knob.name, knob.value, knob.about));
+    let harness = format!(
+        "{}\n    read by cargo experiments; see its --help\n",
+        HARNESS.join("\n")
+    );
+    knobs.chain([harness]).collect()
 }

@@ -243,6 +243,7 @@ fn p95_takes_400_transactions_a_side(#[case] per_round: usize, #[case] estimable
 }
 
 #[rstest]
+#[case(6)]
 #[case(8)]
 #[case(20)]
 #[case(60)]
@@ -254,6 +255,18 @@ fn independent_rounds_are_hardly_ever_called_correlated(#[case] n: usize) {
         })
         .count();
     assert!(called <= 8, "{called} of 4000");
+}
+
+#[rstest]
+#[case(&[0.1, 0.1, 0.1, -0.1, -0.1, -0.1])]
+#[case(&[0.1, 0.1, 0.1, 0.1, -0.1, -0.1, -0.1, -0.1])]
+fn a_shift_of_level_is_found_even_in_a_pilot(#[case] level: &[f64]) {
+    // A smooth shift: the largest correlation that so few rounds can have.
+    let n = level.len() as f64 + 1.0;
+    let smooth: Vec<f64> = (1..=level.len())
+        .map(|round| level[round - 1].abs() * (std::f64::consts::PI * 2.0 * round as f64 / n).sin())
+        .collect();
+    assert!(correlation(&rounds_of(&smooth)).unwrap().is_significant());
 }
 
 #[test]

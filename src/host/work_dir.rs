@@ -3,7 +3,7 @@ use std::path::Path;
 
 use crate::host::{Finding, Reason};
 use crate::settings::{Settings, Size};
-use crate::storage::{BackingFile, Error, group_size};
+use crate::storage::{BackingFile, Error, RunDirectory, group_size};
 
 /// What the smallest useful experiment takes.
 const LEAST: Size = Size::gib(2);
@@ -61,9 +61,13 @@ fn enough(directory: &Path, free: Size, needed: Size) -> Result<String, Reason> 
 
 /// Writes a small file as an experiment writes its large one.
 fn direct_io(directory: &Path) -> Result<String, Reason> {
-    let path = directory.join(format!("snaptax-probe-{}", std::process::id()));
-    let written =
-        BackingFile::write(path, Size::mib(4), &mut |_| ControlFlow::Continue(())).and_then(BackingFile::remove);
+    // In a run's directory, which a sweep knows, should this be killed.
+    let written = RunDirectory::create(directory).and_then(|run| {
+        let path = run.path().join("probe.pv");
+        BackingFile::write(path, Size::mib(4), &mut |_| ControlFlow::Continue(()))
+            .and_then(BackingFile::remove)
+            .and_then(|()| run.remove())
+    });
     match written {
         Ok(()) => Ok(format!("{} takes direct I/O", directory.display())),
         Err(error @ (Error::DirectIoOff { .. } | Error::Sparse { .. })) => {

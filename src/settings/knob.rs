@@ -127,7 +127,7 @@ pub const KNOBS: &[Knob] = &[
     ),
     knob(
         "SNAPTAX_WORK_DIR",
-        "DIR",
+        DIRECTORY,
         "where the files of physical volumes lie [default: /var/tmp]",
         |s, v| {
             s.work_dir = v.into();
@@ -178,7 +178,7 @@ pub const KNOBS: &[Knob] = &[
     ),
     knob(
         "SNAPTAX_OUTPUT",
-        "DIR",
+        DIRECTORY,
         "where results are written [default: target/snaptax/latest]",
         |s, v| {
             s.output = Some(v.into());
@@ -201,19 +201,24 @@ const fn knob(
     }
 }
 
-/// `SNAPTAX_*` names that other parts of snaptax read: the harness's own, and what it hands to a guest.
-pub const OTHER_NAMES: &[&str] = &[
+/// The form of a value that is a directory.
+pub(super) const DIRECTORY: &str = "DIR";
+
+/// How every name begins.
+pub(super) const SETTINGS: &str = "SNAPTAX_";
+
+/// Names that `cargo experiments` reads itself; its `--help` says what they are.
+pub const HARNESS: &[&str] = &[
     "SNAPTAX_ACCEL",
     "SNAPTAX_CACHE",
     "SNAPTAX_DISK",
     "SNAPTAX_IOPS",
-    "SNAPTAX_KILLS",
     "SNAPTAX_MEMORY",
-    "SNAPTAX_PLAN",
-    "SNAPTAX_STARTED",
     "SNAPTAX_TIMEOUT",
-    "SNAPTAX_VERSIONS",
 ];
+
+/// Names that the parts of snaptax tell each other things by.
+pub(super) const INTERNAL: &[&str] = &["SNAPTAX_KILLS", "SNAPTAX_PLAN", "SNAPTAX_STARTED", "SNAPTAX_VERSIONS"];
 
 fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let number: u64 = text
@@ -243,13 +248,46 @@ fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
 
 /// What may have been meant by a name that is none.
 pub(super) fn nearest(name: &str) -> String {
-    KNOBS
-        .iter()
-        .map(|knob| knob.name)
-        .chain(OTHER_NAMES.iter().copied())
-        .map(|known| (strsim::damerau_levenshtein(name, known), known))
-        .min()
-        .filter(|(distance, _)| *distance <= 4)
-        .map(|(_, known)| format!(" (did you mean {known}?)"))
-        .unwrap_or_default()
+    let word = |name: &str| name.trim_start_matches(SETTINGS).to_ascii_uppercase();
+    let asked = word(name);
+    let known = KNOBS.iter().map(|knob| knob.name).chain(HARNESS.iter().copied());
+    let near = known.filter_map(|known| Some((distance(&asked, &word(known))?, known)));
+    near.min()
+        .map_or(String::new(), |(_, known)| format!(" (did you mean {known}?)"))
+}
+
+/// How far two names are apart; a name that is a whole word of the other is near. `None` when they have nothing to do
+/// with each other.
+fn distance(asked: &str, known: &str) -> Option<usize> {
+    let has_word = |long: &str, short: &str| short.len() >= 3 && format!("_{long}_").contains(&format!("_{short}_"));
+    if has_word(known, asked) || has_word(asked, known) {
+        return Some(1);
+    }
+    let distance = strsim::damerau_levenshtein(asked, known);
+    (distance <= known.len() / 3 && distance < asked.len()).then_some(distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("SNAPTAX_ROW", "SNAPTAX_ROWS")]
+    #[case("SNAPTAX_rows", "SNAPTAX_ROWS")]
+    #[case("SNAPTAX_TABLE_ROWS", "SNAPTAX_ROWS")]
+    #[case("SNAPTAX_VOLUME", "SNAPTAX_VOLUME_SIZE")]
+    #[case("SNAPTAX_SNAPSHOT", "SNAPTAX_SNAPSHOT_SIZE")]
+    #[case("SNAPTAX_POOL", "SNAPTAX_BUFFER_POOL")]
+    #[case("SNAPTAX_BUFFER_POOL_SIZE", "SNAPTAX_BUFFER_POOL")]
+    #[case("SNAPTAX_ACCELL", "SNAPTAX_ACCEL")]
+    #[case("SNAPTAX_X", "")]
+    #[case("SNAPTAX_", "")]
+    #[case("SNAPTAX_PLANS", "")]
+    fn what_was_meant_is_the_nearest_name_if_any_is_near(#[case] name: &str, #[case] meant: &str) {
+        let suggested = nearest(name);
+        let suggested = suggested.trim_start_matches(" (did you mean ").trim_end_matches("?)");
+        assert_eq!(suggested, meant);
+    }
 }

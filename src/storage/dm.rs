@@ -62,11 +62,15 @@ pub(super) fn resume(lvm: &Lvm, group: &str) -> Result<(), Error> {
     resumed.fold(Ok(()), Result::and)
 }
 
-/// The lower layers first: a filesystem that thaws with the upper one writes to them at once.
 fn to_resume(devices: Vec<Device>, group: &str) -> Vec<String> {
+    suspended(devices.into_iter().filter(|device| belongs_to(&device.name, group)))
+}
+
+/// Those that are suspended, in the order to resume them in: the lower layers first, since a filesystem that thaws with
+/// the upper one writes to them at once.
+pub(super) fn suspended(devices: impl Iterator<Item = Device>) -> Vec<String> {
     let mut names: Vec<_> = devices
-        .into_iter()
-        .filter(|device| device.suspended && belongs_to(&device.name, group))
+        .filter(|device| device.suspended)
         .map(|device| device.name)
         .collect();
     names.sort_by_key(|name| !(name.ends_with("-real") || name.ends_with("-cow")));

@@ -30,7 +30,7 @@ pub(super) fn of_device(number: (u32, u32)) -> Vec<String> {
         if !seen.insert(namespace) {
             continue;
         }
-        let text = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
+        let text = mountinfo(&process);
         let mounts = mounts(&text).filter(|(device, _)| *device == number);
         holders.extend(mounts.map(|(_, at)| format!("{}, as a mount at {}", describe(&process), at.display())));
     }
@@ -62,20 +62,52 @@ pub(super) fn is_mounted(number: (u32, u32)) -> bool {
 
 /// Every mount in this process's mount namespace: the device's number, and where it is.
 pub(super) fn mounts_here() -> Vec<((u32, u32), PathBuf)> {
-    mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()).collect()
+    mounts(&mountinfo(Path::new("/proc/self"))).collect()
 }
 
-/// Processes that were started for something of this name: it is in an argument or in the environment.
-pub(super) fn working_for(name: &str) -> Vec<String> {
-    let own = Path::new("/proc").join(std::process::id().to_string());
-    let mentions = |process: &PathBuf| {
+/// A path in it that is not UTF-8 is somebody else's, and must not hide the others.
+fn mountinfo(process: &Path) -> String {
+    let bytes = fs::read(process.join("mountinfo")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Programs of this kind that were started for something of this name: it is in an argument or in the environment.
+/// The kind is known by the program's name; this process and those that started it do not count.
+pub(super) fn working_for(name: &str, programs: &[&str]) -> Vec<String> {
+    let own = ancestors();
+    let of_kind = |process: &PathBuf| {
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        programs.contains(&name.trim())
+    };
+    let is_for = |process: &PathBuf| {
         ["cmdline", "environ"].iter().any(|file| {
             let bytes = fs::read(process.join(file)).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).contains(name)
+            mentions(&String::from_utf8_lossy(&bytes), name)
         })
     };
-    let found = processes().filter(|process| *process != own).filter(mentions);
+    let found = processes().filter(|process| !own.contains(process));
+    let found = found.filter(of_kind).filter(is_for);
     found.map(|process| describe(&process)).collect()
+}
+
+/// Whether a text contains this name and not just a longer one.
+fn mentions(text: &str, name: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    text.match_indices(name).any(|(at, _)| ends(&text[at + name.len()..]))
+}
+
+/// This process, the one that started it, and so on.
+fn ancestors() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut process = PathBuf::from(format!("/proc/{}", std::process::id()));
+    while found.insert(process.clone()) {
+        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        process = Path::new("/proc").join(parent.unwrap_or("0"));
+    }
+    found
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {
@@ -130,6 +162,22 @@ mod tests {
                 ((253, 2), PathBuf::from("/var/tmp/a b"))
             ]
         );
+    }
+
+    #[test]
+    fn a_longer_name_is_another_one() {
+        assert!(mentions("LVM_SYSTEM_DIR=/w/snaptax-1-2-3/lvm", "snaptax-1-2-3"));
+        assert!(!mentions("/w/snaptax-1-2-34/x", "snaptax-1-2-3"));
+        assert!(mentions("/w/snaptax-1-2-34/x snaptax-1-2-3", "snaptax-1-2-3"));
+    }
+
+    #[test]
+    fn a_process_counts_itself_and_its_parent_among_its_ancestors() {
+        let ancestors = ancestors();
+        let parent = std::os::unix::process::parent_id();
+        for process in [std::process::id(), parent] {
+            assert!(ancestors.contains(&PathBuf::from(format!("/proc/{process}"))));
+        }
     }
 
     #[test]

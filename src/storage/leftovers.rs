@@ -13,21 +13,33 @@ use crate::storage::{Error, FoundRun, RELEASE_DEADLINE, RunId, dm, holders, loop
 /// What losetup and the kernel put behind the path of a file that was deleted.
 const DELETED: &str = " (deleted)";
 
-/// How long programs of a killed run are waited for: an `lvcreate` goes on to its end without its parent, and would
-/// make what has just been looked for.
-const PROGRAMS_DEADLINE: Duration = Duration::from_secs(20);
+/// Programs that storage starts. They go on to their end without the process that started them, and would make, or
+/// freeze, what has just been looked at.
+const PROGRAMS: [&str; 8] = [
+    "lvm",
+    "dmsetup",
+    "losetup",
+    "mkfs.ext4",
+    "mount",
+    "umount",
+    "fsfreeze",
+    "lvcreate",
+];
+
+/// How long such programs are waited for.
+const PROGRAMS_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Everything of one run that storage knows of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftovers {
     /// The run.
     pub run: RunId,
-    /// Whether the run still lives.
+    /// Whether the run still lives, as far as can be seen from here.
     pub alive: bool,
     /// Whether its things are to stay.
     pub kept: bool,
     /// Where its volumes are mounted.
-    pub mounts: Vec<PathBuf>,
+    pub mounts: Vec<Mount>,
     /// Its device-mapper devices.
     pub devices: Vec<String>,
     /// Its loop devices, as `/dev/loop0`.
@@ -36,20 +48,34 @@ pub struct Leftovers {
     pub directories: Vec<PathBuf>,
 }
 
+/// A mounted volume of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is.
+    pub at: PathBuf,
+    number: (u32, u32),
+}
+
+impl Mount {
+    fn is_there(&self) -> bool {
+        let mounts = holders::mounts_here();
+        mounts
+            .iter()
+            .any(|(number, at)| *number == self.number && *at == self.at)
+    }
+}
+
 impl fmt::Display for Leftovers {
     /// One line for each thing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
-        let kinds: [(&str, Vec<String>); 4] = [
-            ("mount", paths(&self.mounts)),
-            ("device", self.devices.clone()),
-            ("loop device", self.loops.clone()),
-            ("directory", paths(&self.directories)),
-        ];
-        let lines: Vec<String> = kinds
+        let mounts = self.mounts.iter().map(|mount| format!("mount {}", mount.at.display()));
+        let devices = self.devices.iter().map(|name| format!("device {name}"));
+        let loops = self.loops.iter().map(|name| format!("loop device {name}"));
+        let directories = self
+            .directories
             .iter()
-            .flat_map(|(kind, things)| things.iter().map(move |thing| format!("{kind} {thing}")))
-            .collect();
+            .map(|path| format!("directory {}", path.display()));
+        let lines: Vec<String> = mounts.chain(devices).chain(loops).chain(directories).collect();
         f.write_str(&lines.join("\n"))
     }
 }
@@ -60,7 +86,8 @@ impl Leftovers {
     pub fn none(run: RunId) -> Self {
         Self {
             run,
-            alive: run.is_running(),
+            // What cannot be seen from here counts as living.
+            alive: run.is_running().unwrap_or(true),
             kept: false,
             mounts: Vec::new(),
             devices: Vec::new(),
@@ -69,17 +96,26 @@ impl Leftovers {
         }
     }
 
-    /// What every run has here, living ones too: with a directory in the work directory, or with devices on a file in
-    /// a run's directory, wherever that is.
+    /// Whether there is nothing of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mounts.is_empty() && self.devices.is_empty() && self.loops.is_empty() && self.directories.is_empty()
+    }
+
+    /// What every run has here, living ones too: with one of these directories, with a directory in the work directory,
+    /// or with devices on a file in a run's directory, wherever that is.
     ///
     /// What merely has a similar name is passed over: a loop device counts by the directory of its file, a
     /// device-mapper device by its name and by the loop devices it stands on.
     ///
     /// # Errors
     /// When devices cannot be listed, or the work directory not be read.
-    pub fn find(work_dir: &Path) -> Result<Vec<Self>, Error> {
+    pub fn find(work_dir: &Path, directories: &[PathBuf]) -> Result<Vec<Self>, Error> {
         let mut found = Found::default();
         for run in FoundRun::all_in(work_dir)? {
+            found.directory(run);
+        }
+        for run in directories.iter().filter_map(|path| FoundRun::of_directory(path)) {
             found.directory(run);
         }
         let loops = loop_device::attached()?;
@@ -96,30 +132,51 @@ impl Leftovers {
         for (number, at) in holders::mounts_here() {
             let owner = devices.iter().find(|device| device.number == number);
             if let Some(run) = owner.and_then(|device| stack.run_of(device)) {
-                found.run(run).mounts.push(at);
+                found.run(run).mounts.push(Mount { at, number });
             }
         }
         Ok(found.0.into_values().collect())
     }
 
-    /// Wakes its suspended devices, so that what waits for them can end.
+    /// Waits for programs that the run has left running, for [`PROGRAMS_DEADLINE`] at most; then wakes suspended devices
+    /// and thaws frozen filesystems, so that what waits for them can end.
     ///
     /// # Errors
-    /// When one cannot be resumed.
-    pub fn resume(&self) -> Result<(), Error> {
-        wait_until(PROGRAMS_DEADLINE, || Ok::<_, Error>(self.programs().is_empty()))?;
-        for device in dm::devices()? {
-            if device.suspended && self.is_device(&device.name) {
-                dmsetup(
-                    &format!("resume {}", device.name),
-                    &["resume", "--noudevsync", &device.name],
-                )?;
-            }
+    /// When programs still run, or a device cannot be resumed.
+    pub fn wake(&self) -> Result<(), Error> {
+        // A program may itself wait for a suspended device.
+        self.resume()?;
+        let mut running = Vec::new();
+        let ended = wait_until(PROGRAMS_DEADLINE, || {
+            running = holders::working_for(&self.run.name(), &PROGRAMS);
+            Ok::<_, Error>(running.is_empty())
+        })?;
+        if !ended {
+            return Err(Error::StillHeld {
+                what: format!("run {}", self.run),
+                waited: PROGRAMS_DEADLINE,
+                holders: running,
+            });
+        }
+        self.resume()?;
+        for mount in &self.mounts {
+            // It fails on what is not frozen.
+            drop(Command::new("fsfreeze").arg("--unfreeze").arg(&mount.at).output());
         }
         Ok(())
     }
 
-    /// Removes everything from the top down, again and again while there is progress, and verifies that it is gone.
+    /// The lower layers first, and all of them even if one fails.
+    fn resume(&self) -> Result<(), Error> {
+        let ours = dm::devices()?.into_iter().filter(|device| self.is_device(&device.name));
+        let resumed: Vec<_> = dm::suspended(ours)
+            .iter()
+            .map(|name| dmsetup(&format!("resume {name}"), &["resume", "--noudevsync", name]))
+            .collect();
+        resumed.into_iter().collect()
+    }
+
+    /// Removes everything from the top down, again and again while it is in use, and verifies that it is gone.
     ///
     /// # Errors
     /// When something stays; the error says what, and who holds it.
@@ -130,27 +187,23 @@ impl Leftovers {
         self.remove_directories()
     }
 
-    fn programs(&self) -> Vec<String> {
-        holders::working_for(&format!("snaptax-{}", self.run))
-    }
-
     fn is_device(&self, name: &str) -> bool {
         self.devices.iter().any(|device| device == name)
     }
 
     fn unmount(&self) -> Result<(), Error> {
-        for at in self.mounts.iter().rev() {
-            let mounted = || holders::mounts_here().iter().filter(|(_, mount)| mount == at).count();
-            let before = mounted();
+        for mount in self.mounts.iter().rev() {
             let gone = wait_until(RELEASE_DEADLINE, || {
-                drop(Command::new("umount").arg(at).output());
-                Ok::<_, Error>(mounted() < before)
+                if mount.is_there() {
+                    drop(Command::new("umount").arg(&mount.at).output());
+                }
+                Ok::<_, Error>(!mount.is_there())
             })?;
             if !gone {
                 return Err(Error::StillHeld {
-                    what: at.display().to_string(),
+                    what: mount.at.display().to_string(),
                     waited: RELEASE_DEADLINE,
-                    holders: holders::of_directory(at),
+                    holders: holders::of_directory(&mount.at),
                 });
             }
         }
@@ -208,7 +261,7 @@ impl Leftovers {
 
     fn detach(&self) -> Result<(), Error> {
         let left = || -> Result<Vec<String>, Error> {
-            let ours = |device: &AttachedLoop| directory_of(device).is_some_and(|run| run.run == self.run);
+            let ours = |device: &AttachedLoop| run_of(device) == Some(self.run);
             Ok(loop_device::attached()?
                 .into_iter()
                 .filter(|device| self.loops.contains(&device.device) && ours(device))
@@ -254,32 +307,29 @@ impl Found {
     }
 
     fn loop_device(&mut self, device: &AttachedLoop) {
-        let Some(found) = directory_of(device) else { return };
-        self.run(found.run).loops.push(device.device.clone());
-        if found.directory.exists() {
+        let Some(run) = run_of(device) else { return };
+        self.run(run).loops.push(device.device.clone());
+        if let Some(found) = directory_of(device).and_then(FoundRun::of_directory) {
             self.directory(found);
         }
     }
 }
 
-/// The run in whose directory a loop device's file lies, or lay.
-fn directory_of(device: &AttachedLoop) -> Option<FoundRun> {
+/// The directory of a loop device's file, if a run would have such a file.
+fn directory_of(device: &AttachedLoop) -> Option<&Path> {
     let file = Path::new(device.file.trim_end_matches(DELETED));
-    let directory = file.parent()?;
-    if file.extension()? != "pv" {
-        return None;
-    }
+    file.parent()
+        .filter(|_| file.extension().is_some_and(|extension| extension == "pv"))
+}
+
+/// The run in whose directory a loop device's file lies, or lay.
+fn run_of(device: &AttachedLoop) -> Option<RunId> {
+    let directory = directory_of(device)?;
     if directory.exists() {
-        return FoundRun::of_directory(directory);
+        return Some(FoundRun::of_directory(directory)?.run);
     }
     let name = directory.file_name()?.to_str()?;
-    let run = RunId::of_name(name).filter(|run| name.ends_with(&run.to_string()))?;
-    Some(FoundRun {
-        run,
-        directory: directory.to_owned(),
-        alive: run.is_running(),
-        kept: false,
-    })
+    RunId::of_name(name).filter(|run| run.name() == name)
 }
 
 /// What stands on what.
@@ -292,7 +342,7 @@ impl<'a> Stack<'a> {
     fn new(loops: &'a [AttachedLoop], devices: &'a [dm::Device]) -> Self {
         let ours = loops.iter().filter_map(|device| {
             let name = device.device.strip_prefix("/dev/")?;
-            Some((name, directory_of(device)?.run))
+            Some((name, run_of(device)?))
         });
         Self {
             devices,
@@ -331,7 +381,7 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    const DEAD: &str = "4194305-7";
+    const DEAD: &str = "4194305-7-1";
 
     fn attached(device: &str, file: &str) -> AttachedLoop {
         AttachedLoop {
@@ -354,25 +404,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case("/w/snaptax-4194305-7/vgtest.pv (deleted)", true)]
-    #[case("/w/snaptax-4194305-7/vgtest.pv", true)]
-    #[case("/w/snaptax-4194305-7/disk.img", false)]
-    #[case("/w/snaptax-4194305-7-old/vgtest.pv", false)]
-    #[case("/w/snaptax-4194305-7/sub/vgtest.pv", false)]
+    #[case("/w/snaptax-4194305-7-1/vgtest.pv (deleted)", true)]
+    #[case("/w/snaptax-4194305-7-1/vgtest.pv", true)]
+    #[case("/w/snaptax-4194305-7-1/disk.img", false)]
+    #[case("/w/snaptax-4194305-7-1-old/vgtest.pv", false)]
+    #[case("/w/snaptax-4194305-7-1/sub/vgtest.pv", false)]
     #[case("/w/snaptax/vgtest.pv", false)]
     #[case("", false)]
     fn a_loop_device_is_a_runs_by_its_file(#[case] file: &str, #[case] ours: bool) {
-        let found = directory_of(&attached("/dev/loop0", file));
-        assert_eq!(found.map(|found| found.run.to_string()), ours.then(|| DEAD.to_owned()));
+        let found = run_of(&attached("/dev/loop0", file));
+        assert_eq!(found.map(|run| run.to_string()), ours.then(|| DEAD.to_owned()));
     }
 
     #[test]
     fn a_device_is_a_runs_only_if_all_below_it_is() {
         let loops = [
-            attached("/dev/loop0", "/w/snaptax-4194305-7/vgtest.pv"),
+            attached("/dev/loop0", "/w/snaptax-4194305-7-1/vgtest.pv"),
             attached("/dev/loop1", "/home/disk.img"),
         ];
-        let name = |volume: &str| format!("snaptax--4194305--7--vgtest-{volume}");
+        let name = |volume: &str| format!("snaptax--4194305--7--1--vgtest-{volume}");
         let devices = [
             device(&name("datalv-real"), "dm-0", &["loop0"]),
             device(&name("datalv"), "dm-1", &["dm-0"]),

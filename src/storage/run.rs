@@ -3,11 +3,14 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::storage::Error;
+use rustix::fs::OFlags;
+
+use crate::storage::{Error, holders};
 
 /// What every name begins with that a run gives to anything.
 const PREFIX: &str = "snaptax-";
@@ -18,11 +21,19 @@ const LOCK: &str = "run.lock";
 /// The mark of a run whose things are to stay.
 const KEPT: &str = "kept";
 
-/// A run's name in everything it makes: its process, and when that started, in clock ticks since boot.
+/// Directories of a run that hold nothing but its own files.
+const OWN: [&str; 2] = ["lvm", "run"];
+
+/// Where a run mounts its origin.
+const MOUNT: &str = "origin";
+
+/// A run's name in everything it makes: its process, when that started, in clock ticks since boot, and the process
+/// namespace in which it has that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId {
     process: u32,
     started: u64,
+    namespace: u64,
 }
 
 impl RunId {
@@ -34,14 +45,16 @@ impl RunId {
         Self {
             process,
             started: start_time(&stat).unwrap_or(0),
+            namespace: namespace(),
         }
     }
 
-    /// Whether its process runs, as far as this process sees others.
+    /// Whether its process runs; `None` when it is of another process namespace, whose processes have other numbers
+    /// here, if they can be seen at all.
     #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub fn is_running(&self) -> Option<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
-        start_time(&stat) == Some(self.started)
+        (self.namespace == namespace()).then(|| start_time(&stat) == Some(self.started))
     }
 
     /// The run that made something of this name, `snaptax-<run>` or `snaptax-<run>-<more>`.
@@ -49,14 +62,20 @@ impl RunId {
     /// ```
     /// use snaptax::storage::RunId;
     ///
-    /// let run = RunId::of_name("snaptax-812-90417-vgtest").map(|run| run.to_string());
-    /// assert_eq!(run.as_deref(), Some("812-90417"));
+    /// let run = RunId::of_name("snaptax-812-90417-4026531836-vgtest").map(|run| run.to_string());
+    /// assert_eq!(run.as_deref(), Some("812-90417-4026531836"));
     /// assert_eq!(RunId::of_name("snaptax-notes"), None);
     /// ```
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        let mut parts = name.strip_prefix(PREFIX)?.splitn(3, '-');
-        format!("{}-{}", parts.next()?, parts.next()?).parse().ok()
+        let mut parts = name.strip_prefix(PREFIX)?.splitn(4, '-');
+        let id: Vec<&str> = parts.by_ref().take(3).collect();
+        id.join("-").parse().ok()
+    }
+
+    /// The name of its directory.
+    pub(super) fn name(&self) -> String {
+        format!("{PREFIX}{self}")
     }
 }
 
@@ -65,25 +84,32 @@ fn start_time(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// This process's namespace of processes (pid_namespaces(7)).
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.process, self.started)
+        write!(f, "{}-{}-{}", self.process, self.started, self.namespace)
     }
 }
 
-/// A text is not of the form `<process>-<start time>`.
+/// A text is not of the form `<process>-<start time>-<namespace>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not the id of a run, as in 812-90417")]
+#[error("not the id of a run, as in 812-90417-4026531836")]
 pub struct NoRunId;
 
 impl FromStr for RunId {
     type Err = NoRunId;
 
     fn from_str(text: &str) -> Result<Self, NoRunId> {
-        let (process, started) = text.split_once('-').ok_or(NoRunId)?;
+        let mut parts = text.splitn(3, '-');
+        let mut part = || parts.next().ok_or(NoRunId);
         let run = Self {
-            process: process.parse().map_err(|_| NoRunId)?,
-            started: started.parse().map_err(|_| NoRunId)?,
+            process: part()?.parse().map_err(|_| NoRunId)?,
+            started: part()?.parse().map_err(|_| NoRunId)?,
+            namespace: part()?.parse().map_err(|_| NoRunId)?,
         };
         // As it would write it itself: no signs, no leading zeros.
         if run.to_string() == text { Ok(run) } else { Err(NoRunId) }
@@ -95,7 +121,7 @@ impl FromStr for RunId {
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    kept: bool,
+    gone: bool,
     // Held until the process ends, however it ends.
     _lock: File,
 }
@@ -106,22 +132,21 @@ impl RunDirectory {
     /// # Errors
     /// When it cannot be made, or is there already.
     pub fn create(work_dir: &Path) -> Result<Self, Error> {
-        let path = work_dir.join(format!("{PREFIX}{}", RunId::current()));
+        let path = work_dir.join(RunId::current().name());
         fs::create_dir_all(work_dir)
             .and_then(|()| fs::create_dir(&path))
             .map_err(Error::file("create", &path))?;
-        let file = path.join(LOCK);
-        let lock = OpenOptions::new().write(true).create_new(true).open(&file);
-        let lock = lock.and_then(|lock| lock.lock().map(|()| lock));
-        let lock = lock.map_err(|error| {
-            let _ = fs::remove_file(&file).and_then(|()| fs::remove_dir(&path));
-            Error::file("lock", &file)(error)
-        })?;
-        Ok(Self {
-            path,
-            kept: false,
-            _lock: lock,
-        })
+        match lock(&path) {
+            Ok(lock) => Ok(Self {
+                path,
+                gone: false,
+                _lock: lock,
+            }),
+            Err(error) => {
+                let _ = fs::remove_dir(&path);
+                Err(Error::file("lock", &path)(error))
+            }
+        }
     }
 
     /// Its path.
@@ -130,31 +155,28 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Lets it, and all that the run made, stay when the run ends: only a sweep that is told so removes it.
+    /// Marks all that the run made as to stay: only a sweep that is told so removes it.
     ///
     /// # Errors
     /// When it cannot be marked.
-    pub fn keep(mut self) -> Result<PathBuf, Error> {
+    pub fn mark_kept(&self) -> Result<(), Error> {
         let mark = self.path.join(KEPT);
-        fs::write(&mark, "").map_err(Error::file("write", &mark))?;
-        self.kept = true;
-        Ok(self.path.clone())
+        fs::write(&mark, "").map_err(Error::file("write", &mark))
     }
 
     /// Deletes it.
     ///
     /// # Errors
-    /// When something is in it that the run did not make.
+    /// When something is in it that the run did not make; all of it stays then.
     pub fn remove(mut self) -> Result<(), Error> {
-        clear(&self.path)?;
-        self.kept = true;
-        Ok(())
+        self.gone = true;
+        clear(&self.path)
     }
 }
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        if !self.kept
+        if !self.gone
             && let Err(error) = clear(&self.path)
         {
             eprintln!("snaptax: left behind: {error}");
@@ -162,39 +184,82 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Deletes a run's directory and what a run puts there: never by descending into a mount, and nothing else.
+/// Locked before it has its name: where that is, the run lives as long as the lock is held.
+fn lock(directory: &Path) -> io::Result<File> {
+    let new = directory.join("run.lock.new");
+    let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+    let locked = file.try_lock().map_err(io::Error::from);
+    locked
+        .and_then(|()| fs::rename(&new, directory.join(LOCK)))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })?;
+    Ok(file)
+}
+
+/// Deletes a run's directory and what a run puts there. Nothing is deleted when anything else is in it, is mounted in
+/// it, or others may write to it.
 fn clear(path: &Path) -> Result<(), Error> {
-    let here = fs::symlink_metadata(path).map(|metadata| metadata.dev());
-    let Ok(device) = here else { return Ok(()) };
-    for name in ["lvm", "run"] {
-        let part = path.join(name);
-        if fs::symlink_metadata(&part).is_ok_and(|metadata| metadata.is_dir() && metadata.dev() == device) {
-            fs::remove_dir_all(&part).map_err(Error::file("remove", &part))?;
+    let file = match open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::file("open", path)(error)),
+    };
+    let refuse = |why: String| Error::file("remove", path)(io::Error::other(why));
+    let real = fs::canonicalize(path).map_err(Error::file("find", path))?;
+    if let Some((_, at)) = holders::mounts_here().into_iter().find(|(_, at)| at.starts_with(&real)) {
+        return Err(refuse(format!("{} is mounted", at.display())));
+    }
+    // By the open directory, whatever its path comes to name meanwhile.
+    let inside = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&inside).map_err(Error::file("read", path))?.flatten() {
+        let name = entry.file_name();
+        let kind = entry.file_type().map_err(Error::file("read", path))?;
+        match name.to_str() {
+            Some(name) if kind.is_dir() && (OWN.contains(&name) || name == MOUNT) => {}
+            Some(name) if kind.is_file() && is_own_file(name) => files.push(inside.join(name)),
+            _ => return Err(refuse(format!("{} in it is not snaptax's", name.display()))),
         }
     }
-    for entry in fs::read_dir(path).map_err(Error::file("read", path))?.flatten() {
-        let part = entry.path();
-        let is_volume = part.extension().is_some_and(|extension| extension == "pv");
-        if is_volume && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            fs::remove_file(&part).map_err(Error::file("remove", &part))?;
+    let mut removed = || -> io::Result<()> {
+        for name in OWN.map(|name| inside.join(name)) {
+            allow_missing(fs::remove_dir_all(name))?;
         }
+        allow_missing(fs::remove_dir(inside.join(MOUNT)))?;
+        // The marks last, so that what a kill leaves here is still known for a run's.
+        files.sort_by_key(|file| file.ends_with(LOCK));
+        files.iter().try_for_each(|file| allow_missing(fs::remove_file(file)))?;
+        allow_missing(fs::remove_dir(path))
+    };
+    removed().map_err(Error::file("remove", path))
+}
+
+fn is_own_file(name: &str) -> bool {
+    [LOCK, KEPT, "run.lock.new"].contains(&name)
+        || Path::new(name).extension().is_some_and(|extension| extension == "pv")
+}
+
+/// Another sweep may have been quicker.
+fn allow_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
-    // An empty mount point. One that is mounted stays, and is named by what follows.
-    let _ = fs::remove_dir(path.join("origin"));
-    let marks = [KEPT, LOCK].map(|name| path.join(name));
-    let others = fs::read_dir(path).map_err(Error::file("read", path))?.flatten();
-    if let Some(other) = others.map(|entry| entry.path()).find(|other| !marks.contains(other)) {
-        let why = io::Error::other(format!("{} is in it", other.display()));
-        return Err(Error::file("remove", path)(why));
+}
+
+/// Opens a directory that belongs to this user, and that nobody else may write to.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0 {
+        return Ok(file);
     }
-    for mark in marks {
-        if let Err(error) = fs::remove_file(&mark)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(Error::file("remove", &mark)(error));
-        }
-    }
-    fs::remove_dir(path).map_err(Error::file("remove", path))
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "others own it, or may write to it",
+    ))
 }
 
 /// The directory of a run that may have ended.
@@ -204,7 +269,7 @@ pub struct FoundRun {
     pub run: RunId,
     /// Its directory.
     pub directory: PathBuf,
-    /// Whether it still lives.
+    /// Whether it still lives, as far as can be seen from here.
     pub alive: bool,
     /// Whether its things are to stay.
     pub kept: bool,
@@ -214,54 +279,68 @@ impl FoundRun {
     /// The runs that have a directory in this one.
     ///
     /// # Errors
-    /// When the directory cannot be read; one that is missing has none.
+    /// When the directory cannot be read.
     pub fn all_in(work_dir: &Path) -> Result<Vec<Self>, Error> {
-        let entries = match fs::read_dir(work_dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Error::file("read", work_dir)(error)),
-        };
-        let directories = entries
+        let entries = fs::read_dir(work_dir).map_err(Error::file("read", work_dir))?;
+        Ok(entries
             .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        Ok(directories
             .filter_map(|entry| Self::of_directory(&entry.path()))
             .collect())
     }
 
-    /// The run whose directory this is: of its name, and with its mark in it, or with nothing in it.
+    /// The run whose directory this is: of its name and this user's, and with its mark in it, or with nothing in it.
     #[must_use]
     pub fn of_directory(directory: &Path) -> Option<Self> {
         let name = directory.file_name()?.to_str()?;
-        let run = RunId::of_name(name).filter(|run| format!("{PREFIX}{run}") == name)?;
-        let lock = directory.join(LOCK);
-        let is_ours = lock.is_file() || fs::read_dir(directory).ok()?.next().is_none();
-        is_ours.then(|| Self {
+        let run = RunId::of_name(name).filter(|run| run.name() == name)?;
+        let inside = open(directory).ok()?;
+        let inside = PathBuf::from(format!("/proc/self/fd/{}", inside.as_raw_fd()));
+        let is_file = |name: &str| fs::symlink_metadata(inside.join(name)).is_ok_and(|metadata| metadata.is_file());
+        if !is_file(LOCK) && fs::read_dir(&inside).ok()?.any(|entry| !is_new_lock(entry)) {
+            return None;
+        }
+        Some(Self {
             run,
             directory: directory.to_owned(),
-            alive: run.is_running() || is_locked(&lock),
-            kept: directory.join(KEPT).is_file(),
+            alive: is_alive(&run, is_locked(&inside.join(LOCK))),
+            kept: is_file(KEPT),
         })
     }
 
     /// Deletes the directory.
     ///
     /// # Errors
-    /// When something is in it that the run did not make, or is mounted.
+    /// When something is in it that the run did not make, or is mounted; nothing is deleted then.
     pub fn remove_directory(&self) -> Result<(), Error> {
         clear(&self.directory)
     }
 }
 
-/// A process elsewhere, in a container say, may have the directory too, and another number there.
-fn is_locked(lock: &Path) -> bool {
-    let Ok(file) = File::open(lock) else { return false };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+fn is_new_lock(entry: io::Result<fs::DirEntry>) -> bool {
+    entry.is_ok_and(|entry| entry.file_name() == "run.lock.new")
+}
+
+/// A run of another process namespace, in a container say, has ended only if its lock is there and free.
+fn is_alive(run: &RunId, locked: Option<bool>) -> bool {
+    match (locked, run.is_running()) {
+        (Some(true), _) => true,
+        (_, Some(running)) => running,
+        (Some(false), None) => false,
+        (None, None) => true,
+    }
+}
+
+/// Whether the lock is held; `None` when there is none.
+fn is_locked(lock: &Path) -> Option<bool> {
+    let file = File::open(lock).ok()?;
+    Some(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -277,32 +356,34 @@ mod tests {
     fn a_run_keeps_its_id_and_knows_that_it_runs() {
         let run = RunId::current();
         assert_eq!(run, RunId::current());
-        assert!(run.is_running());
-        let other = RunId {
+        assert_eq!(run.is_running(), Some(true));
+        let reused = RunId {
             started: run.started + 1,
             ..run
         };
-        assert!(!other.is_running(), "another process of the same number");
+        assert_eq!(reused.is_running(), Some(false), "another process of the same number");
+        let elsewhere = RunId { namespace: 1, ..run };
+        assert_eq!(elsewhere.is_running(), None);
     }
 
     #[rstest]
-    #[case("snaptax-1-2", true)]
-    #[case("snaptax-1-2-vgtest", true)]
-    #[case("snaptax-1-2-vg-test", true)]
-    #[case("snaptax-1", false)]
-    #[case("snaptax-01-2", false)]
-    #[case("snaptax-+1-2", false)]
-    #[case("snaptax-1-2x", false)]
-    #[case("snaptax-one-two", false)]
-    #[case("my-snaptax-1-2", false)]
+    #[case("snaptax-1-2-3", true)]
+    #[case("snaptax-1-2-3-vgtest", true)]
+    #[case("snaptax-1-2-3-vg-test", true)]
+    #[case("snaptax-1-2", false)]
+    #[case("snaptax-01-2-3", false)]
+    #[case("snaptax-+1-2-3", false)]
+    #[case("snaptax-1-2-3x", false)]
+    #[case("snaptax-one-two-three", false)]
+    #[case("my-snaptax-1-2-3", false)]
     fn a_name_is_a_runs_only_if_a_run_would_write_it_so(#[case] name: &str, #[case] ours: bool) {
         assert_eq!(RunId::of_name(name).is_some(), ours);
     }
 
     proptest! {
         #[test]
-        fn an_id_is_read_as_it_is_written(process: u32, started: u64) {
-            let run = RunId { process, started };
+        fn an_id_is_read_as_it_is_written(process: u32, started: u64, namespace: u64) {
+            let run = RunId { process, started, namespace };
             prop_assert_eq!(run.to_string().parse(), Ok(run));
             prop_assert_eq!(RunId::of_name(&format!("snaptax-{run}-x")), Some(run));
         }
@@ -313,53 +394,97 @@ mod tests {
         }
     }
 
+    /// A process number that none can have, in this namespace.
+    fn dead() -> String {
+        format!("snaptax-4194305-1-{}", namespace())
+    }
+
     #[test]
-    fn a_run_directory_goes_away_but_for_what_is_not_its_own() {
+    fn a_run_directory_goes_away_with_all_that_is_the_runs() {
         let work_dir = tempfile::tempdir().unwrap();
         let directory = RunDirectory::create(work_dir.path()).unwrap();
         let path = directory.path().to_owned();
         fs::create_dir_all(path.join("lvm/backup")).unwrap();
+        fs::create_dir(path.join("origin")).unwrap();
         fs::write(path.join("vgtest.pv"), "").unwrap();
-        fs::write(path.join("other"), "").unwrap();
+        directory.remove().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[rstest]
+    #[case::another_file(|path: &Path| fs::write(path.join("notes.txt"), "mine"))]
+    #[case::another_directory(|path: &Path| fs::create_dir(path.join("sub")))]
+    #[case::a_link_in_place_of_a_directory(|path: &Path| std::os::unix::fs::symlink("/tmp", path.join("run")))]
+    #[case::a_link_in_place_of_a_file(|path: &Path| std::os::unix::fs::symlink("/etc/hosts", path.join("x.pv")))]
+    #[case::for_others_to_write(|path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o777)))]
+    fn a_directory_with_anything_else_stays_as_it_is(#[case] change: impl FnOnce(&Path) -> io::Result<()>) {
+        let work_dir = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::create(work_dir.path()).unwrap();
+        let path = directory.path().to_owned();
+        fs::create_dir(path.join("lvm")).unwrap();
+        fs::write(path.join("vgtest.pv"), "").unwrap();
+        change(&path).unwrap();
         assert!(directory.remove().is_err());
-        assert!(path.join("other").is_file() && !path.join("lvm").exists() && !path.join("vgtest.pv").exists());
+        assert!(path.join("lvm").exists() && path.join("vgtest.pv").exists() && path.join(LOCK).exists());
     }
 
     #[test]
     fn a_living_run_is_seen_by_its_lock_alone() {
         let work_dir = tempfile::tempdir().unwrap();
-        let path = work_dir.path().join("snaptax-4194305-1");
+        let path = work_dir.path().join(dead());
         fs::create_dir(&path).unwrap();
         let lock = File::create(path.join(LOCK)).unwrap();
-        let found = || FoundRun::of_directory(&path).unwrap();
-        assert!(!found().alive, "no process of this number can run");
+        let alive = || FoundRun::of_directory(&path).unwrap().alive;
+        assert!(!alive(), "no process of this number can run");
         lock.lock().unwrap();
-        assert!(found().alive);
+        assert!(alive());
         drop(lock);
-        assert!(!found().alive);
-    }
-
-    #[test]
-    fn a_kept_directory_stays_and_says_so() {
-        let work_dir = tempfile::tempdir().unwrap();
-        let path = RunDirectory::create(work_dir.path()).unwrap().keep().unwrap();
-        let found = FoundRun::all_in(work_dir.path()).unwrap();
-        assert!(found[0].kept && found[0].directory == path);
-        found[0].remove_directory().unwrap();
-        assert_eq!(FoundRun::all_in(work_dir.path()).unwrap(), []);
+        // A program that another test starts just now has the lock, too, until it runs.
+        assert!((0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            !alive()
+        }));
     }
 
     #[rstest]
-    #[case::without_its_mark("snaptax-4194305-1", Some("notes.txt"))]
-    #[case::of_another_name("snaptax-notes", None)]
-    #[case::with_more_to_its_name("snaptax-4194305-1-old", None)]
-    fn a_look_alike_is_no_runs_directory(#[case] name: &str, #[case] file: Option<&str>) {
+    #[case::held(Some(true), true)]
+    #[case::free(Some(false), false)]
+    #[case::out_of_sight(None, true)]
+    fn a_run_of_another_namespace_is_dead_only_if_its_lock_says_so(#[case] locked: Option<bool>, #[case] alive: bool) {
+        let run = "1-2-3".parse().unwrap();
+        assert_eq!(is_alive(&run, locked), alive);
+    }
+
+    #[test]
+    fn a_kept_directory_says_so() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::create(work_dir.path()).unwrap();
+        directory.mark_kept().unwrap();
+        let found = FoundRun::all_in(work_dir.path()).unwrap();
+        assert!(found[0].kept && found[0].alive && found[0].directory == directory.path());
+    }
+
+    #[rstest]
+    #[case::without_its_mark(dead(), Some("notes.txt"))]
+    #[case::with_a_directory_for_its_mark(dead(), Some("run.lock/x"))]
+    #[case::of_another_name("snaptax-notes".into(), None)]
+    #[case::with_more_to_its_name(dead() + "-old", None)]
+    fn a_look_alike_is_no_runs_directory(#[case] name: String, #[case] file: Option<&str>) {
         let work_dir = tempfile::tempdir().unwrap();
         let path = work_dir.path().join(name);
         fs::create_dir(&path).unwrap();
-        if let Some(file) = file {
-            fs::write(path.join(file), "").unwrap();
+        if let Some(file) = file.map(|file| path.join(file)) {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
         }
+        assert_eq!(FoundRun::all_in(work_dir.path()).unwrap(), []);
+    }
+
+    #[test]
+    fn a_link_is_no_runs_directory() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let target = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(target.path(), work_dir.path().join(dead())).unwrap();
         assert_eq!(FoundRun::all_in(work_dir.path()).unwrap(), []);
     }
 }

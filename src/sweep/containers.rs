@@ -1,9 +1,18 @@
-use crate::command::Command;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::command::{self, Command};
 use crate::storage::RunId;
 use crate::sweep::Error;
 
 /// The label of every container that a run makes; its value is the run's id.
 pub const RUN_LABEL: &str = "org.snaptax.run";
+
+/// The label with the run's directory.
+pub const DIRECTORY_LABEL: &str = "org.snaptax.directory";
+
+/// How long Docker may take to list containers.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A container that a run made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,24 +21,43 @@ pub struct Container {
     pub run: RunId,
     /// Its name.
     pub name: String,
+    /// The run's directory.
+    pub directory: Option<PathBuf>,
     id: String,
 }
 
-/// The containers of all runs; none where Docker does not answer.
-pub(super) fn list() -> Vec<Container> {
-    let format = format!("{{{{.ID}}}} {{{{.Names}}}} {{{{.Label \"{RUN_LABEL}\"}}}}");
+/// The containers of all runs; none where Docker is not installed, or does not run.
+pub(super) fn list() -> Result<Vec<Container>, Error> {
+    let labels = [RUN_LABEL, DIRECTORY_LABEL].map(|label| format!("\t{{{{.Label \"{label}\"}}}}"));
+    let format = format!("{{{{.ID}}}}\t{{{{.Names}}}}{}", labels.concat());
     let command = Command::new("docker").args(["ps", "--all", "--no-trunc", "--filter"]);
     let command = command.arg(format!("label={RUN_LABEL}")).args(["--format", &format]);
-    command.run().map(|output| listed(&output.stdout)).unwrap_or_default()
+    match command.deadline(DEADLINE).run() {
+        Ok(output) => Ok(listed(&output.stdout)),
+        Err(command::Error::NotFound { .. }) => Ok(Vec::new()),
+        Err(command::Error::Failed { stderr, .. }) if does_not_run(&stderr) => Ok(Vec::new()),
+        Err(source) => Err(Error::Docker {
+            doing: "list containers".into(),
+            source,
+        }),
+    }
+}
+
+/// Whether nobody answers, or not to this user.
+fn does_not_run(stderr: &str) -> bool {
+    ["cannot connect", "failed to connect", "permission denied"]
+        .iter()
+        .any(|said| stderr.to_lowercase().contains(said))
 }
 
 fn listed(text: &str) -> Vec<Container> {
     let container = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (id, name, run) = (words.next()?, words.next()?, words.next()?);
+        let mut fields = line.split('\t');
+        let (id, name, run) = (fields.next()?, fields.next()?, fields.next()?);
         Some(Container {
             run: run.parse().ok()?,
             name: name.to_owned(),
+            directory: fields.next().filter(|path| !path.is_empty()).map(PathBuf::from),
             id: id.to_owned(),
         })
     };
@@ -51,16 +79,33 @@ impl Container {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
     fn only_containers_with_the_id_of_a_run_are_listed() {
-        let text = "0a1b quirky_name 812-90417\n2c3d other mine\n4e5f nameless\n\n";
-        let found = listed(text);
-        assert_eq!(found.len(), 1);
+        let text = "0a1b\tquirky_name\t812-90417-1\t/var/tmp/snaptax-812-90417-1\n\
+                    2c3d\tother\tmine\t\n4e5f\tolder\t812-90417-2\t\n6a7b\tnameless\n\n";
+        let found: Vec<_> = listed(text)
+            .into_iter()
+            .map(|container| (container.name, container.run.to_string(), container.directory))
+            .collect();
+        let directory = Some(PathBuf::from("/var/tmp/snaptax-812-90417-1"));
         assert_eq!(
-            (found[0].name.as_str(), found[0].run.to_string()),
-            ("quirky_name", "812-90417".to_owned())
+            found,
+            [
+                ("quirky_name".to_owned(), "812-90417-1".to_owned(), directory),
+                ("older".to_owned(), "812-90417-2".to_owned(), None)
+            ]
         );
+    }
+
+    #[rstest]
+    #[case("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", true)]
+    #[case("permission denied while trying to connect to the Docker daemon socket", true)]
+    #[case("Error response from daemon: context deadline exceeded", false)]
+    fn an_engine_that_does_not_run_is_told_from_one_that_fails(#[case] stderr: &str, #[case] absent: bool) {
+        assert_eq!(does_not_run(stderr), absent);
     }
 }

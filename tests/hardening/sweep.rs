@@ -1,6 +1,8 @@
 //! What a sweep removes on real devices, and what it must not touch.
 
 use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rstest::{fixture, rstest};
@@ -10,8 +12,11 @@ use snaptax::settings::Settings;
 use snaptax::sweep;
 use tempfile::TempDir;
 
-/// No process can have this number.
-const DEAD: &str = "4194305-7";
+/// A run of this process namespace whose process cannot be: `number` is beyond the largest.
+fn dead(number: u32) -> String {
+    let namespace = fs::metadata("/proc/self/ns/pid").unwrap().ino();
+    format!("{}-7-{namespace}", 4_194_305 + number)
+}
 
 fn run(line: &str) -> String {
     let mut words = line.split(' ');
@@ -42,9 +47,11 @@ impl Place {
         directory
     }
 
-    /// What a sweep begun now would find.
-    fn dead(&self) -> Vec<sweep::Remains> {
-        sweep::dead(self.0.path()).unwrap()
+    /// What a sweep begun now would find of such a run.
+    fn dead(&self, run: &str) -> Vec<sweep::Remains> {
+        let mut found = sweep::dead(self.0.path()).unwrap();
+        found.retain(|remains| remains.run().to_string() == run);
+        found
     }
 }
 
@@ -75,37 +82,70 @@ fn devices() -> String {
 }
 
 #[rstest]
-#[case::as_it_was(false, false)]
-#[case::with_its_file_deleted(true, false)]
-#[case::with_devices_suspended(false, true)]
+#[case::as_it_was("")]
+#[case::with_its_file_deleted("file")]
+#[case::with_its_directory_deleted("directory")]
+#[case::with_all_devices_suspended("suspended")]
+#[case::with_its_filesystem_frozen("frozen")]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
 #[file_serial(storage)]
-fn all_that_a_dead_run_left_is_removed(place: Place, #[case] deleted: bool, #[case] suspended: bool) {
-    let directory = place.run_directory(&format!("snaptax-{DEAD}"));
-    let (file, name) = (directory.join("vgtest.pv"), format!("snaptax-{DEAD}-vgtest"));
-    group(&name, &attach(&file), &directory.join("origin"));
-    if deleted {
-        fs::remove_file(&file).unwrap();
-    }
-    if suspended {
-        run("dmsetup suspend snaptax--4194305--7--vgtest-datalv");
+fn all_that_a_dead_run_left_is_removed(place: Place, #[case] state: &str) {
+    let run_id = dead(0);
+    let directory = place.run_directory(&format!("snaptax-{run_id}"));
+    let (file, name) = (directory.join("vgtest.pv"), format!("snaptax-{run_id}-vgtest"));
+    let mount = if state == "directory" {
+        place.0.path().join("mnt")
+    } else {
+        directory.join("origin")
+    };
+    group(&name, &attach(&file), &mount);
+    let devices_of_it = || {
+        devices()
+            .lines()
+            .filter(|device| device.contains("4194305"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut writer = None;
+    match state {
+        "file" => fs::remove_file(&file).unwrap(),
+        "directory" => fs::remove_dir_all(&directory).unwrap(),
+        "suspended" => {
+            let devices: Vec<String> = devices_of_it();
+            // The upper layers first, as LVM does.
+            let (upper, lower): (Vec<_>, Vec<_>) = devices
+                .iter()
+                .partition(|device| !device.ends_with("-real") && !device.ends_with("-cow"));
+            for device in upper.iter().chain(&lower) {
+                run(&format!("dmsetup suspend {device}"));
+            }
+        }
+        "frozen" => {
+            run(&format!("fsfreeze --freeze {}", mount.display()));
+            // Somebody waits for it, as the server would.
+            let path = mount.join("waiting");
+            writer = Some(std::thread::spawn(move || {
+                File::create(path).and_then(|mut file| file.write_all(b"x"))
+            }));
+        }
+        _ => {}
     }
 
-    let found = place.dead();
+    let found = place.dead(&run_id);
     assert_eq!(found.len(), 1);
     let told = found[0].to_string();
-    for thing in [
-        "mount ",
-        "device snaptax--4194305--7--vgtest-snap\n",
-        "loop device /dev/loop",
-        "directory ",
-    ] {
+    for thing in ["mount ", "vgtest-snap\n", "loop device /dev/loop"] {
         assert!(told.contains(thing), "{told}");
     }
     found[0].remove().unwrap();
-    assert_eq!(place.dead(), []);
+    assert_eq!(place.dead(&run_id), []);
     assert!(!directory.exists() && !Path::new("/dev").join(&name).exists());
-    assert!(!devices().contains("4194305") && !loops().contains("4194305"));
+    assert_eq!(devices_of_it(), Vec::<String>::new());
+    assert!(!loops().contains("4194305"));
+    if let Some(writer) = writer {
+        // It may have written before the unmount, or not; it must not wait any more.
+        let _ = writer.join().unwrap();
+    }
 }
 
 #[rstest]
@@ -113,21 +153,29 @@ fn all_that_a_dead_run_left_is_removed(place: Place, #[case] deleted: bool, #[ca
 #[file_serial(storage)]
 fn a_dead_runs_container_is_removed_and_no_other(place: Place) {
     let image = std::env::var("SNAPTAX_IMAGE").unwrap_or_else(|_| "mysql:8.4".into());
-    let create = |label: &str| run(&format!("docker create --label {label} --network none {image} true"));
-    let dead = create(&format!("org.snaptax.run={DEAD}"));
+    let start = |label: &str| {
+        run(&format!(
+            "docker run --detach --label {label} --network none {image} sleep 600"
+        ))
+    };
+    let container = start(&format!("org.snaptax.run={}", dead(1)));
+    let elsewhere = format!("{}-7-1", 4_194_306);
     let others = [
-        create("org.snaptax.run=mine"),
-        create(&format!("org.snaptax.other={DEAD}")),
+        start("org.snaptax.run=mine"),
+        start(&format!("org.snaptax.other={}", dead(1))),
+        start(&format!("org.snaptax.run={elsewhere}")),
     ];
-    for remains in place.dead() {
-        remains.remove().unwrap();
-    }
-    let left = run("docker ps --all --no-trunc --quiet");
+    assert_eq!(place.dead(&elsewhere), [], "a run of another process namespace");
+    place
+        .dead(&dead(1))
+        .iter()
+        .for_each(|remains| remains.remove().unwrap());
+    let left = run("docker ps --no-trunc --quiet");
     assert!(
-        !left.contains(&dead) && others.iter().all(|other| left.contains(other)),
+        !left.contains(&container) && others.iter().all(|other| left.contains(other)),
         "{left}"
     );
-    run(&format!("docker rm {} {}", others[0], others[1]));
+    run(&format!("docker rm --force {}", others.join(" ")));
 }
 
 #[rstest]
@@ -135,37 +183,46 @@ fn a_dead_runs_container_is_removed_and_no_other(place: Place) {
 #[file_serial(storage)]
 fn look_alikes_kept_runs_and_living_ones_are_left_alone(place: Place) {
     // A group of a run's name on a disk that is nobody's run's.
-    let foreign = place.0.path().join("disk.img");
-    let foreign_device = attach(&foreign);
+    let foreign_device = attach(&place.0.path().join("disk.img"));
     let mount = place.0.path().join("mnt");
-    group(&format!("snaptax-{DEAD}-vgtest"), &foreign_device, &mount);
-    // Loop devices in directories of similar names.
-    let similar = place.run_directory(&format!("snaptax-{DEAD}-old"));
-    let notes = place.0.path().join("snaptax-4194306-7");
+    let foreign_group = format!("snaptax-{}-vgtest", dead(2));
+    group(&foreign_group, &foreign_device, &mount);
+    // Loop devices in directories of similar names, and of somebody else's.
+    let similar = place.run_directory(&format!("snaptax-{}-old", dead(3)));
+    let notes = place.0.path().join(format!("snaptax-{}", dead(3)));
     fs::create_dir(&notes).unwrap();
     fs::write(notes.join("notes.txt"), "mine").unwrap();
-    let similar_devices = [attach(&similar.join("vgtest.pv")), attach(&notes.join("vgtest.pv"))];
+    let others = place.run_directory(&format!("snaptax-{}", dead(4)));
+    run(&format!("chown 65534 {}", others.display()));
+    let similar_devices = [&similar, &notes, &others].map(|directory| attach(&directory.join("vgtest.pv")));
     // A living run, by its lock, and a kept one.
-    let living = place.run_directory("snaptax-4194307-7");
+    let living = place.run_directory(&format!("snaptax-{}", dead(5)));
     let lock = File::open(living.join("run.lock")).unwrap();
     lock.lock().unwrap();
-    let kept = place.run_directory("snaptax-4194308-7");
+    let kept = place.run_directory(&format!("snaptax-{}", dead(6)));
     fs::write(kept.join("kept"), "").unwrap();
 
-    let dead = place.dead();
-    assert_eq!(dead, [], "{}", dead.iter().map(ToString::to_string).collect::<String>());
-    let kept_runs = sweep::find(place.0.path())
-        .unwrap()
-        .into_iter()
-        .filter(sweep::Remains::is_kept);
-    assert_eq!(
-        kept_runs.map(|remains| remains.remove()).filter(Result::is_ok).count(),
-        1
-    );
-    assert!(living.exists() && similar.exists() && notes.join("notes.txt").exists() && !kept.exists());
+    for number in 2..=6 {
+        let found = place.dead(&dead(number));
+        assert_eq!(
+            found,
+            [],
+            "{}",
+            found.iter().map(ToString::to_string).collect::<String>()
+        );
+    }
+    let found = sweep::find(place.0.path()).unwrap();
+    let kept_run = found
+        .iter()
+        .find(|remains| remains.run().to_string() == dead(6))
+        .unwrap();
+    assert!(kept_run.is_kept());
+    kept_run.remove().unwrap();
+    assert!(living.exists() && similar.exists() && notes.join("notes.txt").exists() && others.exists());
+    assert!(!kept.exists());
 
     run(&format!("umount {}", mount.display()));
-    run(&format!("lvm vgremove --yes --force snaptax-{DEAD}-vgtest"));
+    run(&format!("lvm vgremove --yes --force {foreign_group}"));
     for device in similar_devices.iter().chain([&foreign_device]) {
         run(&format!("losetup --detach {device}"));
     }
