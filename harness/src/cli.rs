@@ -1,9 +1,9 @@
 //! The command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use snaptax::settings::Size;
 
 const EXAMPLES: &str = "\
@@ -133,6 +133,22 @@ pub(crate) struct Run {
     pub(crate) libtest: Vec<String>,
 }
 
+impl Cli {
+    /// The command line and the environment, in which an empty variable counts as not given.
+    pub(crate) fn from_env() -> Self {
+        let command = without_empty(Self::command(), |name| std::env::var_os(name));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+}
+
+fn without_empty(command: clap::Command, value: impl Fn(&OsStr) -> Option<OsString>) -> clap::Command {
+    let is_empty = |arg: &clap::Arg| {
+        let value = arg.get_env().and_then(&value);
+        value.is_some_and(|value| value.to_string_lossy().trim().is_empty())
+    };
+    command.mut_args(|arg| if is_empty(&arg) { arg.env(None) } else { arg })
+}
+
 impl Run {
     /// A run of the tests of kills.
     pub(crate) fn kills(count: u32) -> Self {
@@ -160,7 +176,6 @@ fn disk(text: &str) -> Result<Size, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
     use rstest::rstest;
 
     use super::*;

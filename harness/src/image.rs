@@ -8,7 +8,10 @@ pub(crate) mod mirror;
 pub(crate) mod root;
 pub(crate) mod server;
 
+use std::path::PathBuf;
+
 use snaptax::command;
+use snaptax::settings::Size;
 
 use crate::{cache, file, guest, interrupt};
 
@@ -40,6 +43,20 @@ pub(crate) enum Error {
     /// Reading or writing failed.
     #[error(transparent)]
     File(#[from] file::Error),
+    /// There is no room for the measured disk.
+    #[error(
+        "the measured disk takes {size}, and {} has {free} free\n  hint: make room, name another place with --cache, or a \
+         smaller --disk",
+        directory.display()
+    )]
+    Space {
+        /// Where it was to be.
+        directory: PathBuf,
+        /// Its size.
+        size: Size,
+        /// What is there.
+        free: Size,
+    },
     /// An image lacks something.
     #[error("{image} lacks {what}")]
     Lacks {

@@ -21,14 +21,12 @@ mod runner;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{Cli, Command, Run};
 use exit::Exit;
 use interrupt::Interrupt;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_env();
     let interrupt = match Interrupt::catch() {
         Ok(interrupt) => interrupt,
         Err(error) => return failed(&format!("cannot catch signals: {error}"), Exit::Environment),

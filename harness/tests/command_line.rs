@@ -41,6 +41,37 @@ fn a_setting_in_the_environment_is_checked_like_an_option() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("tcg, kvm"));
 }
 
+#[test]
+fn an_empty_setting_counts_as_not_given() {
+    let empty = ["ACCEL", "CACHE", "DISK", "IOPS", "MEMORY", "TIMEOUT"];
+    let mut command = harness();
+    empty.iter().for_each(|name| {
+        command.env(format!("SNAPTAX_{name}"), "");
+    });
+    // It comes as far as a setting that is refused.
+    let output = command.env("SNAPTAX_OUTPUT", "/somewhere").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("SNAPTAX_OUTPUT"), "{stderr}");
+}
+
+#[rstest]
+#[case("--disk", "512m", "SNAPTAX_VOLUME_SIZE", "1g", "--disk")]
+#[case("--memory", "1g", "SNAPTAX_BUFFER_POOL", "2g", "--memory")]
+#[case("--timeout", "60", "SNAPTAX_BUDGET", "90", "105 or more")]
+#[case("--timeout", "60", "SNAPTAX_KEEP", "1", "thrown away")]
+fn a_scale_beyond_the_guest_is_refused_before_anything_is_built(
+    #[case] option: &str,
+    #[case] value: &str,
+    #[case] name: &str,
+    #[case] setting: &str,
+    #[case] hint: &str,
+) {
+    let output = harness().args([option, value]).env(name, setting).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(name) && stderr.contains(hint), "{stderr}");
+}
+
 #[rstest]
 #[case("SNAPTAX_OUTPUT")]
 #[case("SNAPTAX_WORK_DIR")]

@@ -52,16 +52,16 @@ fn a_killed_run_leaves_nothing_after_the_next_sweep_and_its_neighbours_unharmed(
 
     let log = settings.work_dir.join("kills.log");
     let neighbour = Neighbour::start();
-    for number in 1..=count {
-        let moment = WHOLE.mul_f64(moments.random_range(0.0..1.0));
-        if !killed_after(moment, &mut victim(&log)) {
-            println!(
-                "{number} of {count}: ended before it was to be killed, after {:.2} s",
-                moment.as_secs_f64()
-            );
+    let (mut kills, mut whole) = (0, WHOLE);
+    while kills < count {
+        let moment = whole.mul_f64(moments.random_range(0.0..1.0));
+        if let Some(took) = ended_within(moment, &mut victim(&log)) {
+            println!("ended before it was to be killed, after {:.2} s", took.as_secs_f64());
             assert_nothing_is_left(&settings.work_dir);
+            whole = took;
             continue;
         }
+        kills += 1;
         let began = Instant::now();
         let swept: Vec<String> = sweep::dead(&settings.work_dir)
             .unwrap()
@@ -73,7 +73,7 @@ fn a_killed_run_leaves_nothing_after_the_next_sweep_and_its_neighbours_unharmed(
             .collect();
         assert_nothing_is_left(&settings.work_dir);
         println!(
-            "kill {number} of {count}, after {:.2} s; swept in {:.1} s: {}",
+            "kill {kills} of {count}, after {:.2} s; swept in {:.1} s: {}",
             moment.as_secs_f64(),
             began.elapsed().as_secs_f64(),
             if swept.is_empty() {
@@ -108,22 +108,22 @@ fn short_experiment() {
     assert!(comparison.throughput.is_some());
 }
 
-/// Whether it had to be killed; one that ended by itself must have done well.
-fn killed_after(moment: Duration, victim: &mut Child) -> bool {
-    let end = Instant::now() + moment;
-    while Instant::now() < end {
+/// What it took, if it ended by itself, which it must have done well; otherwise it is killed.
+fn ended_within(moment: Duration, victim: &mut Child) -> Option<Duration> {
+    let began = Instant::now();
+    while began.elapsed() < moment {
         if let Some(status) = victim.try_wait().unwrap() {
             assert!(status.success(), "{status}");
-            return false;
+            return Some(began.elapsed());
         }
-        thread::sleep(Duration::from_millis(10).min(moment));
+        thread::sleep(Duration::from_millis(10));
     }
     victim.kill().unwrap();
     victim.wait().unwrap();
-    true
+    None
 }
 
-fn victim(log: &Path) -> Child {
+pub(crate) fn victim(log: &Path) -> Child {
     let log = File::create(log).unwrap();
     std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", THIS_TEST])
@@ -135,7 +135,7 @@ fn victim(log: &Path) -> Child {
         .unwrap()
 }
 
-fn assert_nothing_is_left(work_dir: &Path) {
+pub(crate) fn assert_nothing_is_left(work_dir: &Path) {
     let mut left = lines("losetup", &["--list", "--noheadings", "--output", "NAME,BACK-FILE"]);
     left.extend(lines(
         "dmsetup",

@@ -1,13 +1,18 @@
 //! An experiment on the machine itself, started by a user who may use `sudo`. The guest is such a machine.
 
 use std::fs;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use snaptax::command::{Command, Output};
+use snaptax::settings::Settings;
 
-use crate::kills::{THIS_TEST as SHORT, VICTIM};
+use crate::kills::{THIS_TEST as SHORT, VICTIM, assert_nothing_is_left, victim};
 
 const USER: &str = "somebody";
+
+/// By then the server runs on its volume.
+const MIDWAY: Duration = Duration::from_secs(50);
 
 fn as_user(line: &str) -> Output {
     let command = Command::new("setpriv").args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]);
@@ -20,7 +25,7 @@ fn as_user(line: &str) -> Output {
 
 #[test]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
-fn a_user_is_told_at_once_what_is_missing_and_with_sudo_the_experiment_runs() {
+fn a_user_is_told_at_once_what_is_missing_and_with_sudo_it_runs_also_after_a_killed_one() {
     let in_guest = std::env::var_os("SNAPTAX_VERSIONS").is_some();
     assert!(in_guest, "this makes a user who may do anything: for a guest only");
     Command::new("useradd").args(["--create-home", USER]).run().unwrap();
@@ -28,14 +33,28 @@ fn a_user_is_told_at_once_what_is_missing_and_with_sudo_the_experiment_runs() {
     let binary = std::env::current_exe().unwrap();
     let experiment = format!("{} --ignored --exact --nocapture {SHORT}", binary.display());
 
+    let began = Instant::now();
     let alone = as_user(&experiment);
     let said = alone.stdout + &alone.stderr;
-    assert!(!alone.status.success(), "{said}");
+    assert!(
+        !alone.status.success() && began.elapsed() < Duration::from_secs(10),
+        "{said}"
+    );
     assert!(
         said.contains("not root") && said.contains("cargo experiments"),
         "{said}"
     );
 
+    let work_dir = Settings::from_env().unwrap().work_dir;
+    let log = work_dir.join("native.log");
+    let mut killed = victim(&log);
+    thread::sleep(MIDWAY);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
     let with_sudo = as_user(&format!("sudo -E env \"PATH=$PATH\" {experiment}"));
-    assert!(with_sudo.status.success(), "{}{}", with_sudo.stdout, with_sudo.stderr);
+    let said = with_sudo.stdout + &with_sudo.stderr;
+    assert!(with_sudo.status.success(), "{said}");
+    assert!(said.contains("was killed; removing what it left"), "{said}");
+    assert_nothing_is_left(&work_dir);
+    fs::remove_file(log).unwrap();
 }

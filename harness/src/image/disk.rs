@@ -20,6 +20,7 @@ pub(crate) fn measured(cache: &Cache, size: Size, interrupt: &Interrupt) -> Resu
     let key = Key::of(&["measured", &size.as_bytes().to_string()]);
     let directory = cache.get_or_build("disk", &key, Use::Written, |directory| -> Result<(), Error> {
         let path = directory.join("disk.raw");
+        require_space(directory, size)?;
         let filled = fill(&path, size.as_bytes(), interrupt);
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => Error::Supervise(interrupt::Error::Interrupted),
@@ -34,6 +35,21 @@ pub(crate) fn is_cached(cache: &Cache, size: Size) -> bool {
     cache
         .get("disk", &Key::of(&["measured", &size.as_bytes().to_string()]))
         .is_some()
+}
+
+/// A disk that is filled to its end may stop more than this.
+fn require_space(directory: &Path, size: Size) -> Result<(), Error> {
+    let space = rustix::fs::statvfs(directory);
+    let space = space.map_err(|error| file::error("look at", directory)(error.into()))?;
+    let free = Size::bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    if free >= size {
+        return Ok(());
+    }
+    Err(Error::Space {
+        directory: directory.to_owned(),
+        size,
+        free,
+    })
 }
 
 fn fill(path: &Path, bytes: u64, interrupt: &Interrupt) -> io::Result<()> {
