@@ -29,6 +29,9 @@ const LEAD: Duration = Duration::from_millis(2500);
 /// What a window takes beside its own length, when the machine is slow.
 const BETWEEN: Duration = Duration::from_secs(8);
 
+/// The length of windows from which on the waits around them are as long as said.
+const FULL: Duration = Duration::from_secs(10);
+
 /// How often a wait looks at signals and at the load.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -126,8 +129,9 @@ impl<'a> Measurement<'a> {
         load: &Load,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<(), Error> {
-        say(&format!("warm-up: {} s", WARM_UP.as_secs()));
-        self.wait(load, WARM_UP)?;
+        let warm_up = self.shortened(WARM_UP);
+        say(&format!("warm-up: {:.0} s", warm_up.as_secs_f64()));
+        self.wait(load, warm_up)?;
 
         timings::mark("first_measured_transaction");
         let began = Instant::now();
@@ -200,7 +204,7 @@ impl<'a> Measurement<'a> {
         load: &Load,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<Window, Error> {
-        self.wait(load, SETTLE)?;
+        self.wait(load, self.shortened(SETTLE))?;
         if side == Side::Without {
             sham(rig)?;
             let cut = self.cut(rig, load)?;
@@ -224,7 +228,7 @@ impl<'a> Measurement<'a> {
     }
 
     fn cut(&self, rig: &Rig, load: &Load) -> Result<Cut, Error> {
-        self.wait(load, LEAD)?;
+        self.wait(load, self.shortened(LEAD))?;
         let (began, disk, processor) = (Instant::now(), rig.group().disk()?, Processor::now());
         let sample = load.window(self.length, self.stop)?;
         let elapsed = began.elapsed();
@@ -245,6 +249,11 @@ impl<'a> Measurement<'a> {
             std::thread::sleep(POLL);
         }
         Ok(())
+    }
+
+    /// A wait around windows, in proportion where they are too short to measure anything and only try things out.
+    fn shortened(&self, wait: Duration) -> Duration {
+        wait.mul_f64((self.length.as_secs_f64() / FULL.as_secs_f64()).min(1.0))
     }
 
     fn round_under_way(&self) -> usize {
