@@ -138,7 +138,7 @@ impl Leftovers {
         Ok(found.0.into_values().collect())
     }
 
-    /// Waits for programs that the run has left running, for [`PROGRAMS_DEADLINE`] at most; then wakes suspended devices
+    /// Waits for programs that the run has left running, for a minute at most; then wakes suspended devices
     /// and thaws frozen filesystems, so that what waits for them can end.
     ///
     /// # Errors
