@@ -41,7 +41,7 @@ mod status;
 mod udev;
 mod volume_group;
 
-pub use backing_file::BackingFile;
+pub use backing_file::{BackingFile, free_space};
 pub use counters::Counters;
 pub use error::Error;
 pub use filesystem::{Filesystem, Mounted};

@@ -144,12 +144,6 @@ impl Remains {
         !self.storage.alive && self.storage.kept
     }
 
-    /// Whether the run was told to keep them, whether it has ended or not.
-    #[must_use]
-    pub fn is_marked_kept(&self) -> bool {
-        self.storage.kept
-    }
-
     /// Removes everything in order, and verifies that it is gone. Waits for another sweep to end.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -176,9 +176,12 @@ impl Cache {
         Some(self.place(name, key)).filter(|path| path.is_dir() && self.is_whole(path))
     }
 
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<PathBuf, bool>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_whole(&self, image: &Path) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen.entry(image.to_owned()).or_insert_with(|| {
+        *self.seen().entry(image.to_owned()).or_insert_with(|| {
             let broken = seal::broken(image);
             if let Some(what) = &broken {
                 let note = format!("{} is damaged ({what}) and is built anew", image.display());
@@ -205,10 +208,7 @@ impl Cache {
         }
         let _lock = self.lock(name, &format!("another cargo experiments to build the {name} image"))?;
         // Whoever had the lock may have built it meanwhile.
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.place(name, key));
+        self.seen().remove(&self.place(name, key));
         if let Some(path) = self.get(name, key) {
             return Ok(path);
         }
@@ -224,10 +224,7 @@ impl Cache {
         }
         fs::rename(&building, &place)
             .map_err(|error| Error::from(file::error("put an image in place at", &place)(error)))?;
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(place.clone(), true);
+        self.seen().insert(place.clone(), true);
         self.remove_others(name, key);
         Ok(place)
     }

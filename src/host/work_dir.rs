@@ -3,7 +3,7 @@ use std::path::Path;
 
 use crate::host::{Finding, Reason};
 use crate::settings::{Settings, Size};
-use crate::storage::{BackingFile, Error, RunDirectory, group_size};
+use crate::storage::{self, BackingFile, Error, RunDirectory, group_size};
 
 /// What the smallest useful experiment takes.
 const LEAST: Size = Size::gib(2);
@@ -28,14 +28,12 @@ fn elsewhere(directory: &Path) -> String {
 }
 
 fn free_space(directory: &Path) -> Result<Size, Reason> {
-    let space = rustix::fs::statvfs(directory);
-    let space = space.map_err(|error| {
+    storage::free_space(directory).map_err(|error| {
         Reason::new(
             format!("the work directory {} cannot be used: {error}", directory.display()),
             elsewhere(directory),
         )
-    })?;
-    Ok(Size::bytes(space.f_bavail.saturating_mul(space.f_frsize)))
+    })
 }
 
 /// The group that an experiment makes, as far as settings give its size: the volume's is otherwise in its code.

@@ -167,13 +167,21 @@ impl Drop for BackingFile {
     }
 }
 
+/// What a directory's filesystem has free for this user.
+///
+/// # Errors
+/// When the directory cannot be looked at.
+pub fn free_space(directory: &Path) -> io::Result<Size> {
+    let space = rustix::fs::statvfs(directory)?;
+    Ok(Size::bytes(space.f_bavail.saturating_mul(space.f_frsize)))
+}
+
 fn require_space(path: &Path, asked: Size) -> Result<(), Error> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let space = rustix::fs::statvfs(directory).map_err(|error| Error::file("use", directory)(error.into()))?;
-    let free = Size::bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    let free = free_space(directory).map_err(Error::file("use", directory))?;
     if free >= asked {
         return Ok(());
     }

@@ -96,12 +96,6 @@ impl Leftovers {
         }
     }
 
-    /// Whether there is nothing of it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.mounts.is_empty() && self.devices.is_empty() && self.loops.is_empty() && self.directories.is_empty()
-    }
-
     /// What every run has here, living ones too: with one of these directories, with a directory in the work directory,
     /// or with devices on a file in a run's directory, wherever that is.
     ///

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use snaptax::command::Command;
 use snaptax::settings::Size;
+use snaptax::storage::free_space;
 
 use super::Error;
 use crate::cache::{Cache, Key, Use};
@@ -39,9 +40,7 @@ pub(crate) fn is_cached(cache: &Cache, size: Size) -> bool {
 
 /// A disk that is filled to its end may stop more than this.
 fn require_space(directory: &Path, size: Size) -> Result<(), Error> {
-    let space = rustix::fs::statvfs(directory);
-    let space = space.map_err(|error| file::error("look at", directory)(error.into()))?;
-    let free = Size::bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    let free = free_space(directory).map_err(file::error("look at", directory))?;
     if free >= size {
         return Ok(());
     }
