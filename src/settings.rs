@@ -4,6 +4,7 @@
 //! experiment runs at another scale. Sizes are in LVM's manner: `512m`, `10G`, `20 GiB`, always powers of
 //! 1024. An unknown name is refused: a misspelt knob must not pass for a measurement at another scale.
 
+mod image;
 mod knob;
 mod size;
 

@@ -50,17 +50,28 @@ pub use logical_volume::{LogicalVolume, VolumeBuilder};
 pub use loop_device::LoopDevice;
 pub use lvm::Lvm;
 pub use report::{AttachedLoop, LvAttr, Row, loop_devices, rows};
-pub use run::{FoundRun, NoRunId, RunDirectory, RunId};
+pub use run::{FoundRun, Life, NoRunId, RunDirectory, RunId};
 pub use snapshot::{Snapshot, SnapshotBuilder};
 pub use status::{CowSectors, SnapshotStatus};
 pub use udev::udevd_runs;
 pub use volume_group::{VolumeGroup, VolumeGroupBuilder, group_size};
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long to wait until something that is on its way out has really gone.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A path as one line, without what a terminal would obey: others may have named it.
+fn printable(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let shown = text.chars().map(|c| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    shown.collect()
+}
 
 /// Asks again until the answer is yes; `Ok(false)` when it still is no at the deadline.
 fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
@@ -75,5 +86,18 @@ fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result<bool, E>) 
         }
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("/w/a b/\u{fc}", "/w/a b/\u{fc}")]
+    #[case("/w/\u{1b}[2J\n", "/w/\\u{1b}[2J\\n")]
+    fn a_terminal_obeys_no_path(#[case] path: &str, #[case] shown: &str) {
+        assert_eq!(printable(Path::new(path)), shown);
     }
 }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub use containers::{Container, DIRECTORY_LABEL, RUN_LABEL};
 
 use crate::command;
-use crate::storage::{self, Leftovers, RunId};
+use crate::storage::{self, Leftovers, Life, RunId};
 
 /// Held while something is removed.
 const LOCK_FILE: &str = "/run/snaptax-sweep.lock";
@@ -132,16 +132,22 @@ impl Remains {
         self.storage.run
     }
 
+    /// Whether the run still lives.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.storage.life
+    }
+
     /// Whether the run has ended without removing them.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        !self.storage.alive && !self.storage.kept
+        self.life() == Life::Ended && !self.storage.kept
     }
 
     /// Whether the run has ended and was told to keep them.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        !self.storage.alive && self.storage.kept
+        self.life() == Life::Ended && self.storage.kept
     }
 
     /// Removes everything in order, and verifies that it is gone. Waits for another sweep to end.

@@ -32,7 +32,7 @@ const MINUTES_PER_KILL: u64 = 3;
 /// Runs snaptax's experiments in a throw-away virtual machine.
 #[derive(Debug, Parser)]
 #[command(name = "cargo experiments", bin_name = "cargo experiments", version, after_help = EXAMPLES)]
-#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -150,10 +150,14 @@ fn without_empty(command: clap::Command, value: impl Fn(&OsStr) -> Option<OsStri
 }
 
 impl Run {
-    /// A run of the tests of kills.
+    /// A run of the tests of kills, which says what became of each.
     pub(crate) fn kills(count: u32) -> Self {
         let minutes = (10 + u64::from(count) * MINUTES_PER_KILL).to_string();
-        let words = ["cargo experiments", "--test", "hardening", "--timeout", &minutes, KILLS];
+        let target = ["--test", "hardening", "--timeout", &minutes];
+        let words = ["cargo experiments"]
+            .iter()
+            .chain(&target)
+            .chain(&[KILLS, "--", "--nocapture"]);
         Cli::parse_from(words).run
     }
 }

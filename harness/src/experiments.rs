@@ -148,6 +148,10 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     let started = SystemTime::now();
     requirements::check_machine(std::env::consts::ARCH, std::env::consts::OS)?;
     refuse_native_settings(|name| std::env::var_os(name))?;
+    let settings = Settings::from_env().map_err(|errors| Error::Settings {
+        problems: errors.iter().map(ToString::to_string).collect(),
+    })?;
+    check_scale(&settings, run)?;
     let progress = Progress::new();
     let args = cargo::libtest_args(run);
     if run.list {
@@ -156,10 +160,6 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
         print(&names.iter().map(|name| format!("{name}\n")).collect::<String>());
         return Ok(Exit::Within);
     }
-    let settings = Settings::from_env().map_err(|errors| Error::Settings {
-        problems: errors.iter().map(ToString::to_string).collect(),
-    })?;
-    check_scale(&settings, run)?;
     requirements::ensure(&progress, interrupt)?;
     let workspace = cargo::workspace()?;
     let base = workspace.target.join("snaptax");

@@ -22,7 +22,7 @@ const WARM_UP: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// From a freeze, by a snapshot or for its own sake, to the start of the window. Making a snapshot holds up the
-/// transactions under way for a second or more, the sham for less: they are one in twenty of a window's, and would
+/// transactions under way for a second or more, the sham for less: they are one in thirteen of a window's, and would
 /// decide its 95th percentile, unless they end before it.
 const LEAD: Duration = Duration::from_millis(2500);
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use snaptax::host::{self, Finding};
 use snaptax::settings::{HARNESS, KNOBS, Settings};
+use snaptax::storage::Life;
 use snaptax::sweep;
 
 /// A setting or an argument cannot be used.
@@ -137,10 +138,12 @@ fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
         let things = format!("  {}\n", remains.to_string().replace('\n', "\n  "));
         let swept = remains.is_dead() || (kept && remains.is_kept());
         if !swept {
-            let why = if remains.is_kept() {
-                "was kept, see --kept"
-            } else {
-                "is running"
+            let why = match remains.life() {
+                Life::Ended => "was kept, see --kept",
+                Life::Running => "is running",
+                Life::OutOfSight => {
+                    "may be running, in a container say: neither its process nor its directory is in sight"
+                }
             };
             text += &format!("run {run} {why}\n{things}");
         } else if dry_run {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BoundsMode, GateMode, Settings, Size};
+use super::{BoundsMode, GateMode, Settings, Size, image};
 
 /// One knob, as listed by `snaptax settings`.
 #[derive(Debug, Clone, Copy)]
@@ -20,12 +20,10 @@ pub struct Knob {
 pub const KNOBS: &[Knob] = &[
     knob(
         "SNAPTAX_IMAGE",
-        "NAME[:TAG]",
+        "NAME[:TAG|@DIGEST]",
         "server image, as in docker run [default: mysql:8.4]",
         |s, v| {
-            if v.chars().any(char::is_whitespace) {
-                return Err("an image's name has no blanks, as in mysql:8.4".into());
-            }
+            image::check(v)?;
             s.image = v.into();
             Ok(())
         },

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use crate::command::{Command, Output};
 use crate::storage::report::device_number;
-use crate::storage::{Error, Lvm};
+use crate::storage::{Error, udevd_runs};
 
 /// A device-mapper device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,27 +49,31 @@ fn device(directory: &Path) -> Option<Device> {
     })
 }
 
-/// Resumes those of a group's devices that are suspended.
+/// Runs dmsetup, which must not wait for a udevd that is not there.
+pub(super) fn dmsetup(doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
+    let mut command = Command::new("dmsetup").args(args);
+    if !udevd_runs() {
+        command = command.env("DM_DISABLE_UDEV", "1");
+    }
+    command.run().map_err(Error::command(doing))
+}
+
+/// Resumes those of these devices that are suspended.
 ///
 /// # Errors
 /// With the first that cannot be, after trying all.
-pub(super) fn resume(lvm: &Lvm, group: &str) -> Result<(), Error> {
-    let suspended = to_resume(devices()?, group);
-    let resumed = suspended.iter().map(|name| {
+pub(super) fn resume(is_one: impl Fn(&str) -> bool) -> Result<(), Error> {
+    let devices = devices()?.into_iter().filter(|device| is_one(&device.name));
+    let resumed = suspended(devices).into_iter().map(|name| {
         // The udev event that this would wait for may be held up by the very device.
-        let args = ["resume", "--noudevsync", name];
-        lvm.dmsetup(format!("resume {name}"), &args).map(drop)
+        dmsetup(format!("resume {name}"), &["resume", "--noudevsync", &name]).map(drop)
     });
     resumed.fold(Ok(()), Result::and)
 }
 
-fn to_resume(devices: Vec<Device>, group: &str) -> Vec<String> {
-    suspended(devices.into_iter().filter(|device| belongs_to(&device.name, group)))
-}
-
 /// Those that are suspended, in the order to resume them in: the lower layers first, since a filesystem that thaws with
 /// the upper one writes to them at once.
-pub(super) fn suspended(devices: impl Iterator<Item = Device>) -> Vec<String> {
+fn suspended(devices: impl Iterator<Item = Device>) -> Vec<String> {
     let mut names: Vec<_> = devices
         .filter(|device| device.suspended)
         .map(|device| device.name)
@@ -98,9 +103,9 @@ pub(super) fn belongs_to(device: &str, group: &str) -> bool {
 }
 
 /// How often a device is open, mounts included.
-pub(super) fn open_count(lvm: &Lvm, name: &str) -> Result<u64, Error> {
+pub(super) fn open_count(name: &str) -> Result<u64, Error> {
     let args = ["info", "--columns", "--noheadings", "--options", "open", name];
-    let output = lvm.dmsetup(format!("ask who uses {name}"), &args)?;
+    let output = dmsetup(format!("ask who uses {name}"), &args)?;
     let count = output.stdout.trim();
     count
         .parse()
@@ -113,12 +118,11 @@ mod tests {
     use rstest::rstest;
 
     #[test]
-    fn only_suspended_devices_of_the_group_are_resumed_and_the_lower_ones_first() {
+    fn only_suspended_devices_are_resumed_and_the_lower_ones_first() {
         let devices = [
             ("vgtest-datalv", true),
             ("vgtest-snap", false),
             ("vgtest-snap-cow", true),
-            ("other-datalv-real", true),
             ("vgtest-datalv-real", true),
         ];
         let devices = devices.map(|(name, suspended)| Device {
@@ -128,8 +132,10 @@ mod tests {
             below: Vec::new(),
             suspended,
         });
-        let resumed = to_resume(devices.into(), "vgtest");
-        assert_eq!(resumed, ["vgtest-snap-cow", "vgtest-datalv-real", "vgtest-datalv"]);
+        assert_eq!(
+            suspended(devices.into_iter()),
+            ["vgtest-snap-cow", "vgtest-datalv-real", "vgtest-datalv"]
+        );
     }
 
     #[rstest]

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::storage::printable;
 use crate::storage::report::device_number;
 
 /// Major and minor number of a device node.
@@ -32,7 +33,7 @@ pub(super) fn of_device(number: (u32, u32)) -> Vec<String> {
         }
         let text = mountinfo(&process);
         let mounts = mounts(&text).filter(|(device, _)| *device == number);
-        holders.extend(mounts.map(|(_, at)| format!("{}, as a mount at {}", describe(&process), at.display())));
+        holders.extend(mounts.map(|(_, at)| format!("{}, as a mount at {}", describe(&process), printable(&at))));
     }
     holders
 }
@@ -50,7 +51,7 @@ pub(super) fn of_directory(directory: &Path) -> Vec<String> {
             let used = links
                 .filter_map(|link| fs::read_link(link).ok())
                 .find(|used| used.starts_with(directory))?;
-            Some(format!("{}, with {}", describe(&process), used.display()))
+            Some(format!("{}, with {}", describe(&process), printable(&used)))
         })
         .collect()
 }
@@ -126,7 +127,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
 fn describe(process: &Path) -> String {
     let id = process.file_name().unwrap_or_default().to_string_lossy();
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-    format!("process {id} ({})", name.trim())
+    format!("process {id} ({})", printable(name.trim().as_ref()))
 }
 
 /// Device numbers and mount points of a `mountinfo` (proc_pid_mountinfo(5)).

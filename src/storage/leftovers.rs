@@ -8,23 +8,14 @@ use std::time::Duration;
 
 use crate::command::Command;
 use crate::storage::report::AttachedLoop;
-use crate::storage::{Error, FoundRun, RELEASE_DEADLINE, RunId, dm, holders, loop_device, udevd_runs, wait_until};
+use crate::storage::{Error, FoundRun, Life, RELEASE_DEADLINE, RunId, dm, holders, loop_device, printable, wait_until};
 
 /// What losetup and the kernel put behind the path of a file that was deleted.
 const DELETED: &str = " (deleted)";
 
 /// Programs that storage starts. They go on to their end without the process that started them, and would make, or
 /// freeze, what has just been looked at.
-const PROGRAMS: [&str; 8] = [
-    "lvm",
-    "dmsetup",
-    "losetup",
-    "mkfs.ext4",
-    "mount",
-    "umount",
-    "fsfreeze",
-    "lvcreate",
-];
+const PROGRAMS: [&str; 7] = ["lvm", "dmsetup", "losetup", "mkfs.ext4", "mount", "umount", "fsfreeze"];
 
 /// How long such programs are waited for.
 const PROGRAMS_DEADLINE: Duration = Duration::from_secs(60);
@@ -34,8 +25,8 @@ const PROGRAMS_DEADLINE: Duration = Duration::from_secs(60);
 pub struct Leftovers {
     /// The run.
     pub run: RunId,
-    /// Whether the run still lives, as far as can be seen from here.
-    pub alive: bool,
+    /// Whether the run still lives.
+    pub life: Life,
     /// Whether its things are to stay.
     pub kept: bool,
     /// Where its volumes are mounted.
@@ -68,13 +59,16 @@ impl Mount {
 impl fmt::Display for Leftovers {
     /// One line for each thing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mounts = self.mounts.iter().map(|mount| format!("mount {}", mount.at.display()));
+        let mounts = self
+            .mounts
+            .iter()
+            .map(|mount| format!("mount {}", printable(&mount.at)));
         let devices = self.devices.iter().map(|name| format!("device {name}"));
         let loops = self.loops.iter().map(|name| format!("loop device {name}"));
         let directories = self
             .directories
             .iter()
-            .map(|path| format!("directory {}", path.display()));
+            .map(|path| format!("directory {}", printable(path)));
         let lines: Vec<String> = mounts.chain(devices).chain(loops).chain(directories).collect();
         f.write_str(&lines.join("\n"))
     }
@@ -86,8 +80,7 @@ impl Leftovers {
     pub fn none(run: RunId) -> Self {
         Self {
             run,
-            // What cannot be seen from here counts as living.
-            alive: run.is_running().unwrap_or(true),
+            life: run.life(),
             kept: false,
             mounts: Vec::new(),
             devices: Vec::new(),
@@ -160,14 +153,8 @@ impl Leftovers {
         Ok(())
     }
 
-    /// The lower layers first, and all of them even if one fails.
     fn resume(&self) -> Result<(), Error> {
-        let ours = dm::devices()?.into_iter().filter(|device| self.is_device(&device.name));
-        let resumed: Vec<_> = dm::suspended(ours)
-            .iter()
-            .map(|name| dmsetup(&format!("resume {name}"), &["resume", "--noudevsync", name]))
-            .collect();
-        resumed.into_iter().collect()
+        dm::resume(|device| self.is_device(device))
     }
 
     /// Removes everything from the top down, again and again while it is in use, and verifies that it is gone.
@@ -195,7 +182,7 @@ impl Leftovers {
             })?;
             if !gone {
                 return Err(Error::StillHeld {
-                    what: mount.at.display().to_string(),
+                    what: printable(&mount.at),
                     waited: RELEASE_DEADLINE,
                     holders: holders::of_directory(&mount.at),
                 });
@@ -214,7 +201,10 @@ impl Leftovers {
         };
         let gone = wait_until(RELEASE_DEADLINE, || {
             for device in left()? {
-                drop(dmsetup(&format!("remove {}", device.name), &["remove", &device.name]));
+                drop(dm::dmsetup(
+                    format!("remove {}", device.name),
+                    &["remove", &device.name],
+                ));
             }
             Ok::<_, Error>(left()?.is_empty())
         })?;
@@ -293,7 +283,10 @@ impl Found {
 
     fn directory(&mut self, found: FoundRun) {
         let leftovers = self.run(found.run);
-        leftovers.alive |= found.alive;
+        // A directory knows more than a process that is out of sight.
+        if found.life == Life::Running || leftovers.life == Life::OutOfSight {
+            leftovers.life = found.life;
+        }
         leftovers.kept |= found.kept;
         if !leftovers.directories.contains(&found.directory) {
             leftovers.directories.push(found.directory);
@@ -360,14 +353,6 @@ impl<'a> Stack<'a> {
             }
         })
     }
-}
-
-fn dmsetup(doing: &str, args: &[&str]) -> Result<(), Error> {
-    let mut command = Command::new("dmsetup").args(args);
-    if !udevd_runs() {
-        command = command.env("DM_DISABLE_UDEV", "1");
-    }
-    command.run().map(drop).map_err(Error::command(doing))
 }
 
 #[cfg(test)]

@@ -233,9 +233,7 @@ impl Lv {
     /// looks into new devices for some milliseconds.
     pub(super) fn wait_until_closed(&self, deadline: Duration) -> Result<(), Error> {
         let Some(name) = self.dm_name() else { return Ok(()) };
-        if wait_until(deadline, || {
-            Ok::<_, Error>(dm::open_count(self.group.lvm(), &name)? == 0)
-        })? {
+        if wait_until(deadline, || Ok::<_, Error>(dm::open_count(&name)? == 0))? {
             return Ok(());
         }
         let number = holders::number_of(&self.path);

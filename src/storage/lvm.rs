@@ -88,15 +88,15 @@ impl Lvm {
 
     /// Runs one of LVM's commands.
     pub(super) fn run(&self, doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
-        self.command("lvm").args(args).run().map_err(Error::command(doing))
+        self.command().args(args).run().map_err(Error::command(doing))
     }
 
     /// Runs one of LVM's commands that suspend a group's devices on the way, and resumes them should it fail: a
     /// command that was killed in between leaves them suspended, and whoever writes to them waiting.
     pub(super) fn run_suspending(&self, group: &str, doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
-        let command = self.command("lvm").args(args).deadline(SUSPEND_DEADLINE);
+        let command = self.command().args(args).deadline(SUSPEND_DEADLINE);
         command.run().map_err(|source| {
-            if let Err(error) = dm::resume(self, group) {
+            if let Err(error) = dm::resume(|device| dm::belongs_to(device, group)) {
                 eprintln!("snaptax: left suspended: {error}");
             }
             Error::command(doing)(source)
@@ -116,18 +116,8 @@ impl Lvm {
         rows(&output.stdout, command.trim_end_matches('s'))
     }
 
-    pub(super) fn dmsetup(&self, doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
-        let command = self.command("dmsetup").args(args);
-        let command = if self.0.udev {
-            command
-        } else {
-            command.env("DM_DISABLE_UDEV", "1")
-        };
-        command.run().map_err(Error::command(doing))
-    }
-
-    fn command(&self, program: &str) -> Command {
-        Command::new(program)
+    fn command(&self) -> Command {
+        Command::new("lvm")
             .env("LVM_SYSTEM_DIR", &self.0.directory)
             .env("LVM_SUPPRESS_FD_WARNINGS", "1")
     }

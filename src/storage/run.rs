@@ -1,19 +1,18 @@
-//! A run: its name in everything it makes, and its directory.
+//! A run: its directory, and whether it still lives.
 
-use std::fmt;
+mod id;
+
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use rustix::fs::OFlags;
 
-use crate::storage::{Error, holders};
+pub use id::{NoRunId, RunId};
 
-/// What every name begins with that a run gives to anything.
-const PREFIX: &str = "snaptax-";
+use crate::storage::{Error, holders};
 
 /// Locked for as long as the run lives, and the mark of a directory that snaptax made.
 const LOCK: &str = "run.lock";
@@ -26,95 +25,6 @@ const OWN: [&str; 2] = ["lvm", "run"];
 
 /// Where a run mounts its origin.
 const MOUNT: &str = "origin";
-
-/// A run's name in everything it makes: its process, when that started, in clock ticks since boot, and the process
-/// namespace in which it has that number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RunId {
-    process: u32,
-    started: u64,
-    namespace: u64,
-}
-
-impl RunId {
-    /// The id of this process.
-    #[must_use]
-    pub fn current() -> Self {
-        let process = std::process::id();
-        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Self {
-            process,
-            started: start_time(&stat).unwrap_or(0),
-            namespace: namespace(),
-        }
-    }
-
-    /// Whether its process runs; `None` when it is of another process namespace, whose processes have other numbers
-    /// here, if they can be seen at all.
-    #[must_use]
-    pub fn is_running(&self) -> Option<bool> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
-        (self.namespace == namespace()).then(|| start_time(&stat) == Some(self.started))
-    }
-
-    /// The run that made something of this name, `snaptax-<run>` or `snaptax-<run>-<more>`.
-    ///
-    /// ```
-    /// use snaptax::storage::RunId;
-    ///
-    /// let run = RunId::of_name("snaptax-812-90417-4026531836-vgtest").map(|run| run.to_string());
-    /// assert_eq!(run.as_deref(), Some("812-90417-4026531836"));
-    /// assert_eq!(RunId::of_name("snaptax-notes"), None);
-    /// ```
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        let mut parts = name.strip_prefix(PREFIX)?.splitn(4, '-');
-        let id: Vec<&str> = parts.by_ref().take(3).collect();
-        id.join("-").parse().ok()
-    }
-
-    /// The name of its directory.
-    pub(super) fn name(&self) -> String {
-        format!("{PREFIX}{self}")
-    }
-}
-
-/// Field 22 of proc_pid_stat(5); the second, in parentheses, may contain blanks and parentheses.
-fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
-/// This process's namespace of processes (pid_namespaces(7)).
-fn namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.process, self.started, self.namespace)
-    }
-}
-
-/// A text is not of the form `<process>-<start time>-<namespace>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not the id of a run, as in 812-90417-4026531836")]
-pub struct NoRunId;
-
-impl FromStr for RunId {
-    type Err = NoRunId;
-
-    fn from_str(text: &str) -> Result<Self, NoRunId> {
-        let mut parts = text.splitn(3, '-');
-        let mut part = || parts.next().ok_or(NoRunId);
-        let run = Self {
-            process: part()?.parse().map_err(|_| NoRunId)?,
-            started: part()?.parse().map_err(|_| NoRunId)?,
-            namespace: part()?.parse().map_err(|_| NoRunId)?,
-        };
-        // As it would write it itself: no signs, no leading zeros.
-        if run.to_string() == text { Ok(run) } else { Err(NoRunId) }
-    }
-}
 
 /// A directory for all files of this run: `snaptax-<run>` in the work directory. Removed when dropped, but for what
 /// somebody else put there.
@@ -262,6 +172,17 @@ fn open(path: &Path) -> io::Result<File> {
     ))
 }
 
+/// Whether a run lives, as far as can be seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Running,
+    /// It has ended.
+    Ended,
+    /// Its process is of another process namespace, in a container say, and its directory is out of sight.
+    OutOfSight,
+}
+
 /// The directory of a run that may have ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundRun {
@@ -269,8 +190,8 @@ pub struct FoundRun {
     pub run: RunId,
     /// Its directory.
     pub directory: PathBuf,
-    /// Whether it still lives, as far as can be seen from here.
-    pub alive: bool,
+    /// Whether it still lives.
+    pub life: Life,
     /// Whether its things are to stay.
     pub kept: bool,
 }
@@ -299,10 +220,12 @@ impl FoundRun {
         if !is_file(LOCK) && fs::read_dir(&inside).ok()?.any(|entry| !is_new_lock(entry)) {
             return None;
         }
+        // Two ways to the same directory are one directory.
+        let parent = directory.parent().and_then(|parent| fs::canonicalize(parent).ok());
         Some(Self {
             run,
-            directory: directory.to_owned(),
-            alive: is_alive(&run, is_locked(&inside.join(LOCK))),
+            directory: parent.map_or_else(|| directory.to_owned(), |parent| parent.join(name)),
+            life: life(&run, is_locked(&inside.join(LOCK))),
             kept: is_file(KEPT),
         })
     }
@@ -320,13 +243,12 @@ fn is_new_lock(entry: io::Result<fs::DirEntry>) -> bool {
     entry.is_ok_and(|entry| entry.file_name() == "run.lock.new")
 }
 
-/// A run of another process namespace, in a container say, has ended only if its lock is there and free.
-fn is_alive(run: &RunId, locked: Option<bool>) -> bool {
-    match (locked, run.is_running()) {
-        (Some(true), _) => true,
-        (_, Some(running)) => running,
-        (Some(false), None) => false,
-        (None, None) => true,
+/// A run of another process namespace has ended only if its lock is there and free.
+fn life(run: &RunId, locked: Option<bool>) -> Life {
+    match (locked, run.life()) {
+        (Some(true), _) => Life::Running,
+        (Some(false), Life::OutOfSight) => Life::Ended,
+        (_, life) => life,
     }
 }
 
@@ -341,62 +263,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    use proptest::prelude::*;
     use rstest::rstest;
-
-    #[rstest]
-    #[case("7 (a b) c) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2", Some(98_765))]
-    #[case("7 (x) S 1", None)]
-    #[case("", None)]
-    fn the_start_time_is_found_behind_any_name(#[case] stat: &str, #[case] started: Option<u64>) {
-        assert_eq!(start_time(stat), started);
-    }
-
-    #[test]
-    fn a_run_keeps_its_id_and_knows_that_it_runs() {
-        let run = RunId::current();
-        assert_eq!(run, RunId::current());
-        assert_eq!(run.is_running(), Some(true));
-        let reused = RunId {
-            started: run.started + 1,
-            ..run
-        };
-        assert_eq!(reused.is_running(), Some(false), "another process of the same number");
-        let elsewhere = RunId { namespace: 1, ..run };
-        assert_eq!(elsewhere.is_running(), None);
-    }
-
-    #[rstest]
-    #[case("snaptax-1-2-3", true)]
-    #[case("snaptax-1-2-3-vgtest", true)]
-    #[case("snaptax-1-2-3-vg-test", true)]
-    #[case("snaptax-1-2", false)]
-    #[case("snaptax-01-2-3", false)]
-    #[case("snaptax-+1-2-3", false)]
-    #[case("snaptax-1-2-3x", false)]
-    #[case("snaptax-one-two-three", false)]
-    #[case("my-snaptax-1-2-3", false)]
-    fn a_name_is_a_runs_only_if_a_run_would_write_it_so(#[case] name: &str, #[case] ours: bool) {
-        assert_eq!(RunId::of_name(name).is_some(), ours);
-    }
-
-    proptest! {
-        #[test]
-        fn an_id_is_read_as_it_is_written(process: u32, started: u64, namespace: u64) {
-            let run = RunId { process, started, namespace };
-            prop_assert_eq!(run.to_string().parse(), Ok(run));
-            prop_assert_eq!(RunId::of_name(&format!("snaptax-{run}-x")), Some(run));
-        }
-
-        #[test]
-        fn no_name_makes_it_panic(name in ".{0,40}") {
-            let _ = RunId::of_name(&name);
-        }
-    }
 
     /// A process number that none can have, in this namespace.
     fn dead() -> String {
-        format!("snaptax-4194305-1-{}", namespace())
+        format!("snaptax-4194305-1-{}", id::namespace())
     }
 
     #[test]
@@ -434,7 +305,7 @@ mod tests {
         let path = work_dir.path().join(dead());
         fs::create_dir(&path).unwrap();
         let lock = File::create(path.join(LOCK)).unwrap();
-        let alive = || FoundRun::of_directory(&path).unwrap().alive;
+        let alive = || FoundRun::of_directory(&path).unwrap().life == Life::Running;
         assert!(!alive(), "no process of this number can run");
         lock.lock().unwrap();
         assert!(alive());
@@ -447,12 +318,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case::held(Some(true), true)]
-    #[case::free(Some(false), false)]
-    #[case::out_of_sight(None, true)]
-    fn a_run_of_another_namespace_is_dead_only_if_its_lock_says_so(#[case] locked: Option<bool>, #[case] alive: bool) {
+    #[case::held(Some(true), Life::Running)]
+    #[case::free(Some(false), Life::Ended)]
+    #[case::missing(None, Life::OutOfSight)]
+    fn a_run_of_another_namespace_has_ended_only_if_its_lock_says_so(
+        #[case] locked: Option<bool>,
+        #[case] expected: Life,
+    ) {
         let run = "1-2-3".parse().unwrap();
-        assert_eq!(is_alive(&run, locked), alive);
+        assert_eq!(life(&run, locked), expected);
     }
 
     #[test]
@@ -461,7 +335,17 @@ mod tests {
         let directory = RunDirectory::create(work_dir.path()).unwrap();
         directory.mark_kept().unwrap();
         let found = FoundRun::all_in(work_dir.path()).unwrap();
-        assert!(found[0].kept && found[0].alive && found[0].directory == directory.path());
+        assert!(found[0].kept && found[0].life == Life::Running && found[0].directory == directory.path());
+    }
+
+    #[test]
+    fn a_directory_is_one_by_whatever_way_it_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        let work_dir = place.path().join("work");
+        fs::create_dir_all(work_dir.join(dead())).unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&work_dir, &link).unwrap();
+        assert_eq!(FoundRun::all_in(&link).unwrap(), FoundRun::all_in(&work_dir).unwrap());
     }
 
     #[rstest]

@@ -3,7 +3,7 @@ use std::path::Path;
 use crate::result::CowFill;
 use crate::settings::Size;
 use crate::storage::logical_volume::Lv;
-use crate::storage::{Error, LogicalVolume, SnapshotStatus};
+use crate::storage::{Error, LogicalVolume, SnapshotStatus, dm};
 
 /// A thick snapshot (dm-snapshot). Removed when dropped.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Snapshot {
     pub fn status(&self) -> Result<SnapshotStatus, Error> {
         let name = self.lv.dm_name().unwrap_or_default();
         let doing = format!("read the status of {}", self.lv.full_name());
-        self.lv.group.lvm().dmsetup(doing, &["status", &name])?.stdout.parse()
+        dm::dmsetup(doing, &["status", &name])?.stdout.parse()
     }
 
     /// How full its COW store is.

@@ -12,6 +12,9 @@ use snaptax::settings::Settings;
 use snaptax::sweep;
 use tempfile::TempDir;
 
+/// A run of another process namespace.
+const ELSEWHERE: &str = "4194305-7-1";
+
 /// A run of this process namespace whose process cannot be: `number` is beyond the largest.
 fn dead(number: u32) -> String {
     let namespace = fs::metadata("/proc/self/ns/pid").unwrap().ino();
@@ -87,10 +90,14 @@ fn devices() -> String {
 #[case::with_its_directory_deleted("directory")]
 #[case::with_all_devices_suspended("suspended")]
 #[case::with_its_filesystem_frozen("frozen")]
+#[case::of_another_process_namespace("elsewhere")]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
 #[file_serial(storage)]
 fn all_that_a_dead_run_left_is_removed(place: Place, #[case] state: &str) {
-    let run_id = dead(0);
+    let run_id = match state {
+        "elsewhere" => ELSEWHERE.to_owned(),
+        _ => dead(0),
+    };
     let directory = place.run_directory(&format!("snaptax-{run_id}"));
     let (file, name) = (directory.join("vgtest.pv"), format!("snaptax-{run_id}-vgtest"));
     let mount = if state == "directory" {
@@ -159,13 +166,12 @@ fn a_dead_runs_container_is_removed_and_no_other(place: Place) {
         ))
     };
     let container = start(&format!("org.snaptax.run={}", dead(1)));
-    let elsewhere = format!("{}-7-1", 4_194_306);
     let others = [
         start("org.snaptax.run=mine"),
         start(&format!("org.snaptax.other={}", dead(1))),
-        start(&format!("org.snaptax.run={elsewhere}")),
+        start(&format!("org.snaptax.run={ELSEWHERE}")),
     ];
-    assert_eq!(place.dead(&elsewhere), [], "a run of another process namespace");
+    assert_eq!(place.dead(ELSEWHERE), [], "its directory is out of sight");
     place
         .dead(&dead(1))
         .iter()
