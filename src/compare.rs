@@ -29,12 +29,14 @@
 //! # Ok::<(), &str>(())
 //! ```
 
+mod change;
 mod correlation;
 mod interval;
 mod percentile;
 mod plan;
 mod rounds;
 
+pub use change::changes;
 pub use correlation::Correlation;
 pub use plan::{PILOT, Plan, order, pilot_for};
 

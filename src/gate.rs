@@ -26,13 +26,14 @@
 //! `Invalid` or `Inconclusive` never reaches insta. `SNAPTAX_GATE=warn` reports and lets the test pass.
 //!
 //! Every judged measurement is also written to `results.json` (see [`crate::report::json`]) in `SNAPTAX_OUTPUT`
-//! or `target/snaptax/latest`.
+//! or `target/snaptax/latest`, and added to the history, `results.jsonl` (see [`crate::report::history`]), there or in
+//! `target/snaptax`.
 
 mod bounds;
 mod file;
 mod verdict;
 
-pub use bounds::{Bounds, Range};
+pub use bounds::Bounds;
 pub use file::Site;
 pub use verdict::judge;
 
@@ -41,8 +42,9 @@ pub use insta as __insta;
 
 use std::path::Path;
 
+use crate::report::history::{self, Entry};
 use crate::report::{self, json, timings};
-use crate::result::{Comparison, Record, Verdict};
+use crate::result::{Comparison, Ranges, Record, Verdict};
 use crate::settings::{BoundsMode, GateMode, Settings};
 use file::BoundsFile;
 
@@ -81,6 +83,7 @@ macro_rules! assert_ratio_bounds {
 struct Judged {
     verdict: Verdict,
     reason: String,
+    bounds: Option<Ranges>,
     action: Action,
 }
 
@@ -115,9 +118,10 @@ pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str
     let record = Record {
         verdict: judged.verdict,
         reason: judged.reason,
+        bounds: judged.bounds,
         comparison,
     };
-    let recorded = record_in(&file.output_directory(settings.output.as_deref()), &record);
+    let recorded = record_in(&file, settings.output.as_deref(), &record);
 
     println!("{}", report::table(std::slice::from_ref(&record)));
     let advice = match judged.action {
@@ -144,22 +148,26 @@ pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str
     );
 }
 
-fn record_in(output: &Path, record: &Record) -> Result<(), json::Error> {
+fn record_in(file: &BoundsFile, set: Option<&Path>, record: &Record) -> Result<(), json::Error> {
+    let output = file.output_directory(set);
     timings::mark("verdict");
-    timings::write(output)?;
-    json::append(output, record).map(drop)
+    timings::write(&output)?;
+    json::append(&output, record)?;
+    history::append(&history::path(set, &output), &[Entry::now(record)])
 }
 
 fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judged {
     let inconclusive = |reason, action| Judged {
         verdict: Verdict::Inconclusive,
         reason,
+        bounds: None,
         action,
     };
     if let Some((verdict, reason)) = verdict::doubt(comparison) {
         return Judged {
             verdict,
             reason,
+            bounds: None,
             action: Action::Leave,
         };
     }
@@ -191,6 +199,7 @@ fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judge
     Judged {
         verdict,
         reason,
+        bounds: Some(bounds.ranges()),
         action,
     }
 }

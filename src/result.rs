@@ -225,6 +225,25 @@ impl Comparison {
     }
 }
 
+/// A range of ratios, with / without, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The lower bound, above 0.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+/// What the ratios of an experiment may be.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ranges {
+    /// Of the throughput ratio.
+    pub throughput: Range,
+    /// Of the p95 latency ratio; `None` when it is not judged.
+    pub p95_latency: Option<Range>,
+}
+
 /// A measurement with its verdict: one element of `results.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
@@ -232,6 +251,9 @@ pub struct Record {
     pub verdict: Verdict,
     /// Why, in a sentence.
     pub reason: String,
+    /// What it was judged by; `None` where there were no bounds.
+    #[serde(default)]
+    pub bounds: Option<Ranges>,
     /// The measurement.
     #[serde(flatten)]
     pub comparison: Comparison,

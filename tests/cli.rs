@@ -3,6 +3,8 @@
 
 use assert_cmd::Command;
 use rstest::rstest;
+use snaptax::report::history::{self, Entry};
+use snaptax::result::{Comparison, Figure, Record, Verdict};
 use snaptax::settings::KNOBS;
 
 fn snaptax(args: &[&str]) -> Command {
@@ -74,6 +76,8 @@ fn settings_lists_every_knob_with_what_it_does() {
 #[rstest]
 #[case(&["--help"])]
 #[case(&["doctor", "--help"])]
+#[case(&["sweep", "--help"])]
+#[case(&["history", "--help"])]
 #[case(&["settings", "--help"])]
 fn help_has_examples(#[case] args: &[&str]) {
     let (code, stdout, _) = output(&mut snaptax(args));
@@ -106,4 +110,59 @@ fn help_with_another_scale_says_what_bounds_are_for() {
 #[case(&["docter"])]
 fn a_command_line_that_makes_no_sense_is_a_usage_error(#[case] args: &[&str]) {
     assert_eq!(output(&mut snaptax(args)).0, Some(2));
+}
+
+/// Twelve runs, the last six of them a tenth lower.
+fn history_with_a_change() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let entry = |run: u32| {
+        let ratio = if run < 6 { 0.60 } else { 0.54 } + 0.002 * f64::from(run % 3);
+        Entry::now(&Record {
+            verdict: Verdict::Within,
+            reason: String::new(),
+            bounds: None,
+            comparison: Comparison {
+                name: "thick".into(),
+                throughput: Some(Figure {
+                    without: 1.0,
+                    with: ratio,
+                    ratio,
+                    low: ratio,
+                    high: ratio,
+                }),
+                ..Comparison::default()
+            },
+        })
+    };
+    history::append(file.path(), &(0..12).map(entry).collect::<Vec<_>>()).unwrap();
+    file
+}
+
+#[test]
+fn history_shows_where_a_ratio_came_to_a_new_level() {
+    let file = history_with_a_change();
+    let path = file.path().to_str().unwrap();
+    let (code, stdout, _) = output(&mut snaptax(&["history", "thick", "--file", path]));
+    assert_eq!(
+        (code, stdout.matches("a new level: ").count()),
+        (Some(0), 1),
+        "{stdout}"
+    );
+    assert_eq!(stdout.matches("Within").count(), 12, "{stdout}");
+}
+
+#[rstest]
+#[case::no_such_experiment("thin", None, 2, "no run that matches")]
+#[case::no_history("thick", Some("/no/such/results.jsonl"), 5, "/no/such/results.jsonl")]
+fn history_says_what_it_does_not_have(
+    #[case] filter: &str,
+    #[case] path: Option<&str>,
+    #[case] expected: i32,
+    #[case] said: &str,
+) {
+    let file = history_with_a_change();
+    let path = path.unwrap_or(file.path().to_str().unwrap());
+    let (code, _, stderr) = output(&mut snaptax(&["history", filter, "--file", path]));
+    assert_eq!(code, Some(expected));
+    assert!(stderr.contains(said), "{stderr}");
 }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rstest::rstest;
 use snaptax::gate::Bounds;
-use snaptax::report::json;
+use snaptax::report::{history, json};
 use snaptax::result::{Comparison, Figure, Record, Verdict};
 
 const MANIFEST: &str = r#"
@@ -110,6 +110,7 @@ impl Case {
         let record = Record {
             verdict: Verdict::Inconclusive,
             reason: String::new(),
+            bounds: None,
             comparison: comparison.clone(),
         };
         fs::write(self.path("measured.json"), serde_json::to_string(&[record]).unwrap()).unwrap();
@@ -138,6 +139,8 @@ impl Case {
     fn recorded(&self) -> Verdict {
         let records = json::read(&self.path("results/results.json")).unwrap();
         assert_eq!(records.len(), 1);
+        let (entries, _) = history::read(&self.path("results/results.jsonl")).unwrap();
+        assert_eq!(entries.last().unwrap().record.verdict, records[0].verdict);
         records[0].verdict
     }
 }
@@ -411,4 +414,5 @@ fn without_being_told_files_are_found_beside_the_test_and_results_in_the_target_
     assert!(run.passed, "{}", run.said);
     let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gate-target/snaptax/latest/results.json");
     assert_eq!(json::read(&results).unwrap()[0].verdict, Verdict::Within);
+    assert!(results.with_file_name("../results.jsonl").exists());
 }

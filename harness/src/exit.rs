@@ -85,6 +85,7 @@ mod tests {
             .map(|&verdict| Record {
                 verdict,
                 reason: String::new(),
+                bounds: None,
                 comparison: Comparison::default(),
             })
             .collect();

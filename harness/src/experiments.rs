@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use snaptax::command::Command;
-use snaptax::report;
+use snaptax::report::{self, history, json};
 use snaptax::result::Record;
 use snaptax::settings::Settings;
 use snaptax::storage::group_size;
@@ -75,6 +75,9 @@ pub(crate) enum Error {
         /// Its name.
         name: &'static str,
     },
+    /// The history cannot be read or written.
+    #[error(transparent)]
+    History(json::Error),
     /// Reading or writing failed.
     #[error(transparent)]
     File(#[from] file::Error),
@@ -176,6 +179,7 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     if interrupt.is_set() || outcome.interrupted {
         return Ok(Exit::Interrupted);
     }
+    remember(&base, &directory)?;
     let records = records(&directory)?;
     show(&records, &directory);
     Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
@@ -414,6 +418,16 @@ fn records(directory: &Path) -> Result<Vec<Record>, Error> {
         return Ok(Vec::new());
     }
     Ok(plan::read(&path).map_err(file::error("read", &path))?)
+}
+
+/// Adds what the guest judged to the history of all runs.
+fn remember(base: &Path, run: &Path) -> Result<(), Error> {
+    let of_run = run.join(history::FILE_NAME);
+    if !of_run.exists() {
+        return Ok(());
+    }
+    let (entries, _) = history::read(&of_run).map_err(Error::History)?;
+    history::append(&base.join(history::FILE_NAME), &entries).map_err(Error::History)
 }
 
 /// Writes seconds by step: the host's, the guest's, and those that experiments wrote.

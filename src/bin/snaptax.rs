@@ -1,10 +1,13 @@
 //! The command-line tool.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use snaptax::compare;
 use snaptax::host::{self, Finding};
+use snaptax::report::{history, json};
 use snaptax::settings::{HARNESS, KNOBS, Settings};
 use snaptax::storage::Life;
 use snaptax::sweep;
@@ -59,6 +62,27 @@ enum Command {
         #[arg(long)]
         kept: bool,
     },
+    /// Show each experiment's runs, and where its throughput ratio came to a new level
+    #[command(
+        after_help = "Every judged measurement is added to the history. A drift that stays inside the bounds fails no run, but is \
+        seen here.\n\n\
+        Exit status: 0, 2 when a setting is wrong or no run matches, 5 when there is no history.\n\n\
+        Examples:\n  \
+        snaptax history                   the last 20 runs of each experiment\n  \
+        snaptax history thick --last 100  more of those with \"thick\" in their name\n  \
+        snaptax history --file nightly/results.jsonl"
+    )]
+    History {
+        /// Only experiments whose name contains one of these
+        #[arg(value_name = "FILTER")]
+        filters: Vec<String>,
+        /// How many runs to show; changes are looked for among all
+        #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+        last: u32,
+        /// The history [default: results.jsonl in SNAPTAX_OUTPUT, or target/snaptax]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
     /// List the SNAPTAX_* environment variables
     #[command(after_help = "Examples:\n  \
         SNAPTAX_GATE=warn cargo experiments oltp\n  \
@@ -71,6 +95,7 @@ fn main() -> ExitCode {
     let (text, code) = match Cli::parse().command {
         Command::Doctor => doctor(),
         Command::Sweep { dry_run, kept } => sweep(dry_run, kept),
+        Command::History { filters, last, file } => history(&filters, last as usize, file),
         Command::Settings => (settings(), 0),
     };
     let mut stdout = io::stdout();
@@ -159,6 +184,42 @@ fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
         text = "nothing to sweep\n".into();
     }
     (text, code)
+}
+
+fn history(filters: &[String], last: usize, file: Option<PathBuf>) -> (String, u8) {
+    let Some(settings) = from_env() else {
+        return (String::new(), USAGE);
+    };
+    let file = file.unwrap_or_else(|| {
+        let output = json::output_directory(settings.output.as_deref());
+        history::path(settings.output.as_deref(), &output)
+    });
+    let (entries, broken) = match history::read(&file) {
+        Ok(read) => read,
+        Err(error) => {
+            complain(&format!(
+                "{error}; a run of an experiment begins the history, --file names another one"
+            ));
+            return (String::new(), ENVIRONMENT);
+        }
+    };
+    if broken > 0 {
+        complain(&format!(
+            "{}: {broken} lines are no results of this version",
+            file.display()
+        ));
+    }
+    let matches = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
+    let shown: Vec<String> = history::series(entries)
+        .iter()
+        .filter(|series| matches(&series.name))
+        .map(|series| series.table(&compare::changes(&series.log_ratios()), last))
+        .collect();
+    if shown.is_empty() {
+        complain(&format!("{} has no run that matches", file.display()));
+        return (String::new(), USAGE);
+    }
+    (shown.join("\n"), 0)
 }
 
 fn line(finding: &Finding) -> String {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::result::{Comparison, Figure};
+use crate::result::{Comparison, Figure, Range, Ranges};
 
 /// Half-widths of its own interval by which a single measurement's ratio is widened.
 ///
@@ -27,16 +27,6 @@ pub struct Bounds {
     pub p95_latency: Option<Range>,
     /// Why they were loosened.
     pub reason: Option<String>,
-}
-
-/// A range of ratios, with / without, both ends included.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Range {
-    /// The lower bound, above 0.
-    pub low: f64,
-    /// The upper bound.
-    pub high: f64,
 }
 
 impl Bounds {
@@ -65,6 +55,14 @@ impl Bounds {
             p95_latency: comparison.p95_latency.as_ref().map(Range::around),
             reason: None,
         })
+    }
+
+    /// The ranges alone.
+    pub(super) fn ranges(&self) -> Ranges {
+        Ranges {
+            throughput: self.throughput,
+            p95_latency: self.p95_latency,
+        }
     }
 
     /// These bounds, but `old` ranges where the estimate is still inside.

@@ -1,9 +1,9 @@
 //! The verdict, as a function of measurement and bounds alone.
 
-use super::bounds::{Bounds, Range};
+use super::bounds::Bounds;
 use crate::compare;
 use crate::report::number;
-use crate::result::{Comparison, Figure, Verdict};
+use crate::result::{Comparison, Figure, Range, Verdict};
 
 /// Which side of its bounds a ratio must not be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -123,6 +123,7 @@ mod tests {
         Record {
             verdict: Verdict::Invalid,
             reason: "the snapshot overflowed".into(),
+            bounds: None,
             comparison: Comparison {
                 name: name.into(),
                 ..Comparison::default()

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use super::drawing;
 use super::number::{digits, interval};
 use crate::result::{Comparison, Figure, Record, Side, Window};
 
@@ -60,6 +61,7 @@ fn facts(record: &Record) -> Table {
     let mut table = empty();
     let facts = [
         ("verdict", Some(format!("{:?}: {}", record.verdict, record.reason))),
+        ("bounds", bounds(record)),
         ("rounds", Some(rounds(comparison))),
         ("difference", text(&comparison.storage.difference)),
         ("COW store", cow(comparison)),
@@ -77,6 +79,21 @@ fn facts(record: &Record) -> Table {
         }
     }
     table
+}
+
+fn bounds(record: &Record) -> Option<String> {
+    let bounds = record.bounds?;
+    let comparison = &record.comparison;
+    let judged = [
+        ("throughput ", comparison.throughput.zip(Some(bounds.throughput))),
+        ("p95 latency", comparison.p95_latency.zip(bounds.p95_latency)),
+    ];
+    let drawn = judged.into_iter().filter_map(|(name, judged)| {
+        let (figure, range) = judged?;
+        Some(format!("{name} {}\n", drawing::line(&figure, range)))
+    });
+    let drawn: String = drawn.collect();
+    (!drawn.is_empty()).then(|| drawn + drawing::LEGEND)
 }
 
 fn rounds(comparison: &Comparison) -> String {
@@ -169,7 +186,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::result::{Counts, Load, Server, Storage, Verdict, latency_histogram};
+    use crate::result::{Counts, Load, Range, Ranges, Server, Storage, Verdict, latency_histogram};
 
     fn seed() -> Record {
         let figure = |without, with, low, high| Figure {
@@ -201,6 +218,10 @@ mod tests {
             reason: "throughput ratio 0.437 (0.421 to 0.455) is inside its bounds 0.39 to 0.49; p95 latency ratio \
                      2.77 (2.51 to 3.06) is inside its bounds 2.2 to 3.5"
                 .into(),
+            bounds: Some(Ranges {
+                throughput: Range { low: 0.39, high: 0.49 },
+                p95_latency: Some(Range { low: 2.2, high: 3.5 }),
+            }),
             comparison: Comparison {
                 name: "oltp_under_a_thick_snapshot".into(),
                 profile: "guest-tcg-1200iops-mysql9".into(),
@@ -260,6 +281,9 @@ mod tests {
          verdict     Within: throughput ratio 0.437 (0.421 to 0.455) is inside its
                      bounds 0.39 to 0.49; p95 latency ratio 2.77 (2.51 to 3.06) is
                      inside its bounds 2.2 to 3.5
+         bounds      throughput  0.381 ---[----------(=====*====)----------]--- 0.501
+                     p95 latency  2.10 ---[--------(======*======)---------]--- 3.67
+                     * ratio, ( ) its interval, [ ] bounds; the scale is logarithmic
          rounds      8; half-width of throughput 3.9 % reached, 5.0 % aimed at
          difference  thick snapshot, 4 KiB chunks, 1 GiB COW store
          COW store   at most 19.0 % full, 49737 chunks copied by a window's end
@@ -285,6 +309,7 @@ mod tests {
         let record = Record {
             verdict: Verdict::Invalid,
             reason: "the snapshot overflowed in round 3".into(),
+            bounds: None,
             comparison: Comparison {
                 name: "oltp".into(),
                 profile: "ci".into(),
