@@ -45,6 +45,7 @@ pub use backing_file::{BackingFile, free_space};
 pub use counters::Counters;
 pub use error::Error;
 pub use filesystem::{Filesystem, Mounted};
+pub(crate) use holders::of_directory as holders_of;
 pub use leftovers::{Leftovers, Mount};
 pub use logical_volume::{LogicalVolume, VolumeBuilder};
 pub use loop_device::LoopDevice;
@@ -56,12 +57,20 @@ pub use status::{CowSectors, SnapshotStatus};
 pub use udev::udevd_runs;
 pub use volume_group::{VolumeGroup, VolumeGroupBuilder, group_size};
 
+use std::fmt;
+use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long to wait until something that is on its way out has really gone.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Says that something goes wrong, if there is anybody to hear it: a panic, while another one unwinds, would end the
+/// process with all of its devices.
+fn complain(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "snaptax: {text}");
+}
 
 /// A path as one line, without what a terminal would obey: others may have named it.
 fn printable(path: &Path) -> String {
@@ -74,7 +83,7 @@ fn printable(path: &Path) -> String {
 }
 
 /// Asks again until the answer is yes; `Ok(false)` when it still is no at the deadline.
-fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+pub(crate) fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
     let end = Instant::now() + deadline;
     let mut pause = Duration::from_millis(5);
     loop {

@@ -18,9 +18,10 @@
 mod containers;
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use containers::{Container, DIRECTORY_LABEL, RUN_LABEL};
 
@@ -29,6 +30,9 @@ use crate::storage::{self, Leftovers, Life, RunId};
 
 /// Held while something is removed.
 const LOCK_FILE: &str = "/run/snaptax-sweep.lock";
+
+/// How long another sweep may take.
+const LOCK_DEADLINE: Duration = Duration::from_secs(300);
 
 /// How often a run is looked at anew: what was under way when it was killed comes up later.
 const LOOKS: u32 = 5;
@@ -47,6 +51,16 @@ pub enum Error {
         doing: String,
         /// What happened.
         source: command::Error,
+    },
+    /// Another sweep does not end.
+    #[error("{} has been locked for {} min, by {}", path.display(), waited.as_secs() / 60, by.join(", "))]
+    Busy {
+        /// The lock's file.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+        /// Who has it open.
+        by: Vec<String>,
     },
     /// Sweeps must not cross.
     #[error("cannot lock {}: {source}", path.display())]
@@ -150,7 +164,7 @@ impl Remains {
         self.life() == Life::Ended && self.storage.kept
     }
 
-    /// Removes everything in order, and verifies that it is gone. Waits for another sweep to end.
+    /// Removes everything in order, and verifies that it is gone. Waits for another sweep to end, for 5 min at most.
     ///
     /// # Errors
     /// When something stays; the error says what, and who holds it.
@@ -188,10 +202,23 @@ impl Remains {
 /// One sweep at a time on a machine; the lock goes with the file.
 fn lock() -> Result<File, Error> {
     let path = Path::new(LOCK_FILE);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let locked = file.and_then(|file| file.lock().map(|()| file));
-    locked.map_err(|source| Error::Lock {
+    let failed = |source| Error::Lock {
         path: path.to_owned(),
         source,
+    };
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(failed)?;
+    let locked = storage::wait_until(LOCK_DEADLINE, || match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    })?;
+    if locked {
+        return Ok(file);
+    }
+    Err(Error::Busy {
+        path: path.to_owned(),
+        waited: LOCK_DEADLINE,
+        by: storage::holders_of(path),
     })
 }

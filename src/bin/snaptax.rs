@@ -9,7 +9,7 @@ use snaptax::compare;
 use snaptax::host::{self, Finding};
 use snaptax::report::{history, json};
 use snaptax::settings::{HARNESS, KNOBS, Settings};
-use snaptax::storage::Life;
+use snaptax::storage::{Life, RunId};
 use snaptax::sweep;
 
 /// A setting or an argument cannot be used.
@@ -48,11 +48,12 @@ enum Command {
     /// Remove what killed runs left behind: containers, mounts, devices, files
     #[command(
         after_help = "Every experiment begins with a sweep. Only runs that have ended are swept, and only what they made.\n\n\
-        Exit status: 0 when nothing is left, 2 when a setting is wrong, 5 when something could not be removed.\n\n\
+        Exit status: 0 when nothing of them is left, or with --dry-run, 2 when a setting is wrong, 5 when something could not be removed.\n\n\
         Examples:\n  \
         snaptax sweep --dry-run    what is there?\n  \
         snaptax sweep              remove it\n  \
-        snaptax sweep --kept       and what was kept with SNAPTAX_KEEP=1"
+        snaptax sweep --kept       and what was kept with SNAPTAX_KEEP=1\n  \
+        snaptax sweep --run 812-90417-4026531836    that run only, also one that is out of sight"
     )]
     Sweep {
         /// Show what would be removed, and remove nothing
@@ -61,6 +62,9 @@ enum Command {
         /// Sweep kept runs too
         #[arg(long)]
         kept: bool,
+        /// Sweep this run only, and also if neither its process nor its directory is in sight, as after a killed container
+        #[arg(long, value_name = "ID")]
+        run: Option<RunId>,
     },
     /// Show each experiment's runs, and where its throughput ratio came to a new level
     #[command(
@@ -94,7 +98,7 @@ enum Command {
 fn main() -> ExitCode {
     let (text, code) = match Cli::parse().command {
         Command::Doctor => doctor(),
-        Command::Sweep { dry_run, kept } => sweep(dry_run, kept),
+        Command::Sweep { dry_run, kept, run } => sweep(dry_run, kept, run),
         Command::History { filters, last, file } => history(&filters, last as usize, file),
         Command::Settings => (settings(), 0),
     };
@@ -142,7 +146,7 @@ fn doctor() -> (String, u8) {
     }
 }
 
-fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
+fn sweep(dry_run: bool, kept: bool, asked: Option<RunId>) -> (String, u8) {
     let Some(settings) = from_env() else {
         return (String::new(), USAGE);
     };
@@ -160,14 +164,18 @@ fn sweep(dry_run: bool, kept: bool) -> (String, u8) {
     let (mut text, mut code) = (String::new(), 0);
     for remains in found {
         let run = remains.run();
+        if asked.is_some_and(|asked| asked != run) {
+            continue;
+        }
         let things = format!("  {}\n", remains.to_string().replace('\n', "\n  "));
-        let swept = remains.is_dead() || (kept && remains.is_kept());
+        let out_of_sight = asked.is_some() && remains.life() == Life::OutOfSight;
+        let swept = remains.is_dead() || (kept && remains.is_kept()) || out_of_sight;
         if !swept {
             let why = match remains.life() {
                 Life::Ended => "was kept, see --kept",
                 Life::Running => "is running",
                 Life::OutOfSight => {
-                    "may be running, in a container say: neither its process nor its directory is in sight"
+                    "may be running, in a container say: neither its process nor its directory is in sight; see --run"
                 }
             };
             text += &format!("run {run} {why}\n{things}");

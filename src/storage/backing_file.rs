@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::settings::Size;
-use crate::storage::Error;
+use crate::storage::{Error, complain};
 
 const BLOCK: usize = 4 << 20;
 const ALIGNMENT: usize = 4096;
@@ -162,7 +162,7 @@ impl Drop for BackingFile {
         if !self.removed
             && let Err(error) = self.delete()
         {
-            eprintln!("snaptax: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }

@@ -66,7 +66,15 @@ pub(super) fn resume(is_one: impl Fn(&str) -> bool) -> Result<(), Error> {
     let devices = devices()?.into_iter().filter(|device| is_one(&device.name));
     let resumed = suspended(devices).into_iter().map(|name| {
         // The udev event that this would wait for may be held up by the very device.
-        dmsetup(format!("resume {name}"), &["resume", "--noudevsync", &name]).map(drop)
+        let resumed = dmsetup(format!("resume {name}"), &["resume", "--noudevsync", &name]);
+        // Somebody else may have resumed or removed it meanwhile.
+        match self::devices()?
+            .iter()
+            .any(|device| device.name == name && device.suspended)
+        {
+            true => resumed.map(drop),
+            false => Ok(()),
+        }
     });
     resumed.fold(Ok(()), Result::and)
 }

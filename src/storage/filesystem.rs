@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::command::{self, Command};
-use crate::storage::{Error, LogicalVolume, RELEASE_DEADLINE, holders, wait_until};
+use crate::storage::{Error, LogicalVolume, RELEASE_DEADLINE, complain, holders, wait_until};
 
 /// A filesystem that a volume can be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl MountPoint {
 impl Drop for MountPoint {
     fn drop(&mut self) {
         if let Err(error) = self.unmount(RELEASE_DEADLINE) {
-            eprintln!("snaptax: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }

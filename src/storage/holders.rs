@@ -14,7 +14,7 @@ pub(super) fn number_of(node: &Path) -> Option<(u32, u32)> {
     Some((rustix::fs::major(device), rustix::fs::minor(device)))
 }
 
-/// Who holds a device: other devices on top of it, and every mount of it in any mount namespace.
+/// Who holds a device: other devices on top of it, every mount of it in any mount namespace, and who has it open.
 pub(super) fn of_device(number: (u32, u32)) -> Vec<String> {
     let (major, minor) = number;
     let stacked = fs::read_dir(format!("/sys/dev/block/{major}:{minor}/holders"))
@@ -35,11 +35,19 @@ pub(super) fn of_device(number: (u32, u32)) -> Vec<String> {
         let mounts = mounts(&text).filter(|(device, _)| *device == number);
         holders.extend(mounts.map(|(_, at)| format!("{}, as a mount at {}", describe(&process), printable(&at))));
     }
+    let open = processes().filter(|process| has_open(process, number));
+    holders.extend(open.map(|process| format!("{}, which has it open", describe(&process))));
     holders
 }
 
-/// Processes that work in, or have open, something below `directory`.
-pub(super) fn of_directory(directory: &Path) -> Vec<String> {
+fn has_open(process: &Path, number: (u32, u32)) -> bool {
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let devices = files.filter_map(|file| fs::read_link(file.path()).ok().filter(|path| path.starts_with("/dev")));
+    devices.filter_map(|path| number_of(&path)).any(|found| found == number)
+}
+
+/// Processes that work in, or have open, a file or something below a directory.
+pub(crate) fn of_directory(directory: &Path) -> Vec<String> {
     processes()
         .filter_map(|process| {
             let open = fs::read_dir(process.join("fd"))
@@ -80,10 +88,13 @@ pub(super) fn working_for(name: &str, programs: &[&str]) -> Vec<String> {
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
         programs.contains(&name.trim())
     };
+    // A device-mapper device's name has every hyphen twice.
+    let names = [name.to_owned(), name.replace('-', "--")];
     let is_for = |process: &PathBuf| {
         ["cmdline", "environ"].iter().any(|file| {
             let bytes = fs::read(process.join(file)).unwrap_or_default();
-            mentions(&String::from_utf8_lossy(&bytes), name)
+            let text = String::from_utf8_lossy(&bytes);
+            names.iter().any(|name| mentions(&text, name))
         })
     };
     let found = processes().filter(|process| !own.contains(process));
@@ -149,7 +160,11 @@ fn unescaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    use crate::storage::wait_until;
     use proptest::prelude::*;
+    use rstest::rstest;
 
     #[test]
     fn mountinfo_is_read_with_optional_fields_and_blanks() {
@@ -179,6 +194,36 @@ mod tests {
         for process in [std::process::id(), parent] {
             assert!(ancestors.contains(&PathBuf::from(format!("/proc/{process}"))));
         }
+    }
+
+    #[rstest]
+    #[case::by_its_directory("/w/snaptax-4194305-9-1/vgtest.pv")]
+    #[case::by_its_device("/dev/mapper/snaptax--4194305--9--1--vgtest-datalv")]
+    fn a_program_that_works_for_a_run_is_found_by_its_arguments(#[case] argument: &str) {
+        let mut program = std::process::Command::new("sleep")
+            .args(["5", argument])
+            .spawn()
+            .unwrap();
+        let kinds = ["sleep"];
+        let me = format!("process {} (sleep)", program.id());
+        // Between fork and exec it is still this program.
+        let found = wait_until(Duration::from_secs(5), || {
+            Ok::<_, ()>(working_for("snaptax-4194305-9-1", &kinds).contains(&me))
+        });
+        assert_eq!(found, Ok(true));
+        assert!(!working_for("snaptax-4194305-9-12", &kinds).contains(&me));
+        assert!(!working_for("snaptax-4194305-9-1", &["lvm"]).contains(&me));
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_has_a_device_open_is_named() {
+        let null = fs::File::open("/dev/null").unwrap();
+        let me = format!("process {} ", std::process::id());
+        let holders = of_device(number_of(Path::new("/dev/null")).unwrap());
+        assert!(holders.iter().any(|holder| holder.starts_with(&me)), "{holders:?}");
+        drop(null);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::settings::Size;
 use crate::storage::report::{LvAttr, Row};
 use crate::storage::volume_group::Group;
-use crate::storage::{Error, Filesystem, Mounted, RELEASE_DEADLINE, SnapshotBuilder, dm, holders, wait_until};
+use crate::storage::{
+    Error, Filesystem, Mounted, RELEASE_DEADLINE, SnapshotBuilder, complain, dm, holders, wait_until,
+};
 
 /// A linear logical volume. Removed when dropped.
 #[derive(Debug)]
@@ -282,7 +284,7 @@ impl Drop for Lv {
         let result = exists(&self.group, &self.name)
             .and_then(|exists| if exists { self.lvremove(&["--force"]) } else { Ok(()) });
         if let Err(error) = result {
-            eprintln!("snaptax: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }

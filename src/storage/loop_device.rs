@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::command::Command;
 use crate::storage::report::{AttachedLoop, loop_devices};
-use crate::storage::{BackingFile, Counters, Error, RELEASE_DEADLINE, holders, wait_until};
+use crate::storage::{BackingFile, Counters, Error, RELEASE_DEADLINE, complain, holders, wait_until};
 
 /// Finding a free loop device and attaching to it are two steps of losetup's: this lock keeps other snaptax
 /// processes out, and retries help against everybody else.
 const LOCK_FILE: &str = "/run/snaptax-loop.lock";
 const ATTACH_DEADLINE: Duration = Duration::from_secs(3);
+const LOSETUP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A loop device on a file of its own, read and written with direct I/O. Detached, and its file deleted,
 /// when dropped.
@@ -42,7 +43,9 @@ impl LoopDevice {
         };
         let command = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
-            .arg(file.path());
+            .arg(file.path())
+            // Others wait for the lock.
+            .deadline(LOSETUP_DEADLINE);
         let mut failure = None;
         let attached = wait_until(ATTACH_DEADLINE, || {
             failure = command.run().err();
@@ -148,7 +151,7 @@ impl Drop for Attachment {
         if !self.detached
             && let Err(error) = self.detach(Duration::from_secs(5))
         {
-            eprintln!("snaptax: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }
@@ -182,6 +185,6 @@ fn lock() -> Result<File, Error> {
     Err(Error::StillHeld {
         what: LOCK_FILE.into(),
         waited: RELEASE_DEADLINE,
-        holders: Vec::new(),
+        holders: holders::of_directory(path),
     })
 }

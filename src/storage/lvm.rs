@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::command::{Command, Output};
 use crate::storage::report::{Row, rows};
-use crate::storage::{Error, RunId, dm, udevd_runs};
+use crate::storage::{Error, RunId, complain, dm, udevd_runs};
 
 /// How long a command may take that suspends devices, and so waits for all that is being written to them.
 const SUSPEND_DEADLINE: Duration = Duration::from_secs(600);
@@ -97,7 +97,7 @@ impl Lvm {
         let command = self.command().args(args).deadline(SUSPEND_DEADLINE);
         command.run().map_err(|source| {
             if let Err(error) = dm::resume(|device| dm::belongs_to(device, group)) {
-                eprintln!("snaptax: left suspended: {error}");
+                complain(format_args!("left suspended: {error}"));
             }
             Error::command(doing)(source)
         })

@@ -2,17 +2,20 @@
 
 mod id;
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 pub use id::{NoRunId, RunId};
 
-use crate::storage::{Error, holders};
+use crate::storage::{Error, complain, holders};
+
+/// Of a run's directory, whatever else the umask would allow: a directory that others may write to is no run's.
+const MODE: u32 = 0o755;
 
 /// Locked for as long as the run lives, and the mark of a directory that snaptax made.
 const LOCK: &str = "run.lock";
@@ -44,7 +47,7 @@ impl RunDirectory {
     pub fn create(work_dir: &Path) -> Result<Self, Error> {
         let path = work_dir.join(RunId::current().name());
         fs::create_dir_all(work_dir)
-            .and_then(|()| fs::create_dir(&path))
+            .and_then(|()| DirBuilder::new().mode(MODE).create(&path))
             .map_err(Error::file("create", &path))?;
         match lock(&path) {
             Ok(lock) => Ok(Self {
@@ -89,7 +92,7 @@ impl Drop for RunDirectory {
         if !self.gone
             && let Err(error) = clear(&self.path)
         {
-            eprintln!("snaptax: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }
@@ -127,7 +130,8 @@ fn clear(path: &Path) -> Result<(), Error> {
         let name = entry.file_name();
         let kind = entry.file_type().map_err(Error::file("read", path))?;
         match name.to_str() {
-            Some(name) if kind.is_dir() && (OWN.contains(&name) || name == MOUNT) => {}
+            Some(name) if kind.is_dir() && OWN.contains(&name) => {}
+            Some(MOUNT) if kind.is_dir() && is_empty(&inside.join(MOUNT)) => {}
             Some(name) if kind.is_file() && is_own_file(name) => files.push(inside.join(name)),
             _ => return Err(refuse(format!("{} in it is not snaptax's", name.display()))),
         }
@@ -145,6 +149,10 @@ fn clear(path: &Path) -> Result<(), Error> {
     removed().map_err(Error::file("remove", path))
 }
 
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
+}
+
 fn is_own_file(name: &str) -> bool {
     [LOCK, KEPT, "run.lock.new"].contains(&name)
         || Path::new(name).extension().is_some_and(|extension| extension == "pv")
@@ -158,12 +166,13 @@ fn allow_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Opens a directory that belongs to this user, and that nobody else may write to.
+/// Opens a directory that belongs to this user, or to root, and that nobody else may write to.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
-    if metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0 {
+    let owner = metadata.uid();
+    if (owner == 0 || owner == rustix::process::geteuid().as_raw()) && metadata.mode() & 0o022 == 0 {
         return Ok(file);
     }
     Err(io::Error::new(
@@ -179,7 +188,8 @@ pub enum Life {
     Running,
     /// It has ended.
     Ended,
-    /// Its process is of another process namespace, in a container say, and its directory is out of sight.
+    /// Its process is of another process namespace, in a container or on another machine, and its directory is out of
+    /// sight.
     OutOfSight,
 }
 
@@ -209,7 +219,7 @@ impl FoundRun {
             .collect())
     }
 
-    /// The run whose directory this is: of its name and this user's, and with its mark in it, or with nothing in it.
+    /// The run whose directory this is: of its name and this user's or root's, and with its mark in it, or with nothing in it.
     #[must_use]
     pub fn of_directory(directory: &Path) -> Option<Self> {
         let name = directory.file_name()?.to_str()?;
@@ -270,6 +280,11 @@ mod tests {
         format!("snaptax-4194305-1-{}", id::namespace())
     }
 
+    /// A directory as a run makes it.
+    fn make(path: &Path) {
+        DirBuilder::new().mode(MODE).create(path).unwrap();
+    }
+
     #[test]
     fn a_run_directory_goes_away_with_all_that_is_the_runs() {
         let work_dir = tempfile::tempdir().unwrap();
@@ -284,6 +299,7 @@ mod tests {
 
     #[rstest]
     #[case::another_file(|path: &Path| fs::write(path.join("notes.txt"), "mine"))]
+    #[case::something_where_the_origin_was(|path: &Path| fs::create_dir_all(path.join("origin/mine")))]
     #[case::another_directory(|path: &Path| fs::create_dir(path.join("sub")))]
     #[case::a_link_in_place_of_a_directory(|path: &Path| std::os::unix::fs::symlink("/tmp", path.join("run")))]
     #[case::a_link_in_place_of_a_file(|path: &Path| std::os::unix::fs::symlink("/etc/hosts", path.join("x.pv")))]
@@ -303,7 +319,7 @@ mod tests {
     fn a_living_run_is_seen_by_its_lock_alone() {
         let work_dir = tempfile::tempdir().unwrap();
         let path = work_dir.path().join(dead());
-        fs::create_dir(&path).unwrap();
+        make(&path);
         let lock = File::create(path.join(LOCK)).unwrap();
         let alive = || FoundRun::of_directory(&path).unwrap().life == Life::Running;
         assert!(!alive(), "no process of this number can run");
@@ -342,7 +358,8 @@ mod tests {
     fn a_directory_is_one_by_whatever_way_it_is_found() {
         let place = tempfile::tempdir().unwrap();
         let work_dir = place.path().join("work");
-        fs::create_dir_all(work_dir.join(dead())).unwrap();
+        fs::create_dir(&work_dir).unwrap();
+        make(&work_dir.join(dead()));
         let link = place.path().join("link");
         std::os::unix::fs::symlink(&work_dir, &link).unwrap();
         assert_eq!(FoundRun::all_in(&link).unwrap(), FoundRun::all_in(&work_dir).unwrap());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::settings::Size;
-use crate::storage::{BackingFile, Counters, Error, LoopDevice, Lvm, VolumeBuilder, dm};
+use crate::storage::{BackingFile, Counters, Error, LoopDevice, Lvm, VolumeBuilder, complain, dm};
 
 const LEAST: Size = Size::mib(8);
 
@@ -280,7 +280,7 @@ impl Drop for Registered {
         if !self.removed
             && let Err(error) = self.remove(&["--force"])
         {
-            eprintln!("snaptax: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }

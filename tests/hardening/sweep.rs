@@ -2,13 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rstest::{fixture, rstest};
 use serial_test::file_serial;
 use snaptax::command::Command;
 use snaptax::settings::Settings;
+use snaptax::storage::RunId;
 use snaptax::sweep;
 use tempfile::TempDir;
 
@@ -17,7 +17,8 @@ const ELSEWHERE: &str = "4194305-7-1";
 
 /// A run of this process namespace whose process cannot be: `number` is beyond the largest.
 fn dead(number: u32) -> String {
-    let namespace = fs::metadata("/proc/self/ns/pid").unwrap().ino();
+    let current = RunId::current().to_string();
+    let (_, namespace) = current.rsplit_once('-').unwrap();
     format!("{}-7-{namespace}", 4_194_305 + number)
 }
 

@@ -8,8 +8,8 @@ use super::Life;
 /// What every name begins with that a run gives to anything.
 const PREFIX: &str = "snaptax-";
 
-/// A run's name in everything it makes: its process, when that started, in clock ticks since boot, and the process
-/// namespace in which it has that number.
+/// A run's name in everything it makes: its process, when that started, in clock ticks since boot, and the boot and
+/// process namespace in which it has that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId {
     process: u32,
@@ -31,7 +31,7 @@ impl RunId {
     }
 
     /// Whether it lives, by its process alone. One of another process namespace has another number here, if it can be
-    /// seen at all.
+    /// seen at all, and one of another machine, or of this machine's last boot, none.
     #[must_use]
     pub fn life(&self) -> Life {
         if self.namespace != namespace() {
@@ -72,9 +72,13 @@ fn start_time(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// This process's namespace of processes (pid_namespaces(7)).
+/// This process's namespace of processes (pid_namespaces(7)), and this boot of this machine: the first namespace has
+/// the same number everywhere.
 pub(super) fn namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    namespace ^ u64::from(boot.unwrap_or(0))
 }
 
 impl fmt::Display for RunId {
