@@ -200,12 +200,13 @@ mod tests {
     #[case::by_its_directory("/w/snaptax-4194305-9-1/vgtest.pv")]
     #[case::by_its_device("/dev/mapper/snaptax--4194305--9--1--vgtest-datalv")]
     fn a_program_that_works_for_a_run_is_found_by_its_arguments(#[case] argument: &str) {
-        let mut program = std::process::Command::new("sleep")
-            .args(["5", argument])
+        let mut program = std::process::Command::new("sh")
+            .args(["-c", "read line", argument])
+            .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let kinds = ["sleep"];
-        let me = format!("process {} (sleep)", program.id());
+        let kinds = ["sh"];
+        let me = format!("process {} (sh)", program.id());
         // Between fork and exec it is still this program.
         let found = wait_until(Duration::from_secs(5), || {
             Ok::<_, ()>(working_for("snaptax-4194305-9-1", &kinds).contains(&me))
