@@ -26,6 +26,9 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
 /// How long a killed program may take to go: one that waits for a suspended disk only does when that resumes.
 const KILL_DEADLINE: Duration = Duration::from_secs(2);
 
+/// How long a stopped program and its children may take to tidy up before they are killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(8);
+
 /// How long output may be read after the program's end: what it left running may keep its pipes open.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -78,6 +81,12 @@ pub enum Error {
         status: ExitStatus,
         /// Its standard error.
         stderr: String,
+    },
+    /// It was asked to end while the program ran; the program was terminated.
+    #[error("`{command}` was stopped")]
+    Stopped {
+        /// The whole command line.
+        command: String,
     },
     /// The program did not end in time; it and its children were killed. Those that wait for a suspended disk or
     /// a frozen filesystem may only go when it comes back.
@@ -160,7 +169,16 @@ impl Command {
     /// # Errors
     /// When it is missing, cannot be started, misses its deadline, or ends with another status than 0.
     pub fn run(&self) -> Result<Output, Error> {
-        let output = self.output()?;
+        self.run_unless(|| false)
+    }
+
+    /// Runs the program to its end, unless something stops it meanwhile. A stopped program gets SIGTERM, with its
+    /// children, and 8 s for it before it is killed.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and when it was stopped.
+    pub fn run_unless(&self, stopped: impl Fn() -> bool) -> Result<Output, Error> {
+        let output = self.output_unless(&stopped)?;
         if output.status.success() {
             return Ok(output);
         }
@@ -180,6 +198,10 @@ impl Command {
     /// # Errors
     /// When it is missing, cannot be started, or misses its deadline.
     pub fn output(&self) -> Result<Output, Error> {
+        self.output_unless(&|| false)
+    }
+
+    fn output_unless(&self, stopped: &dyn Fn() -> bool) -> Result<Output, Error> {
         let mut child = self.spawn()?;
         if let Some((bytes, mut pipe)) = self.input.clone().zip(child.stdin.take()) {
             // A program may end without reading its input: a broken pipe here is no error.
@@ -188,16 +210,23 @@ impl Command {
         let stdout = child.stdout.take().map(Reader::start);
         let stderr = child.stderr.take().map(Reader::start);
 
-        let ended = wait_until(&mut child, Instant::now() + self.deadline);
-        if !matches!(ended, Ok(Some(_))) {
-            kill_group(&child);
-            drop(wait_until(&mut child, Instant::now() + KILL_DEADLINE));
+        let ended = wait_until(&mut child, Instant::now() + self.deadline, stopped);
+        if matches!(ended, Ok(Waited::Stopped)) {
+            signal_group(&child, Signal::TERM);
+            drop(wait_until(&mut child, Instant::now() + STOP_DEADLINE, &|| false));
+        }
+        if !matches!(ended, Ok(Waited::Ended(_))) {
+            signal_group(&child, Signal::KILL);
+            drop(wait_until(&mut child, Instant::now() + KILL_DEADLINE, &|| false));
         }
         let end = Instant::now() + OUTPUT_DEADLINE;
         let [stdout, stderr] = [stdout, stderr].map(|reader| reader.map(|reader| reader.text(end)).unwrap_or_default());
         match ended {
-            Ok(Some(status)) => Ok(Output { status, stdout, stderr }),
-            Ok(None) => Err(Error::Deadline {
+            Ok(Waited::Ended(status)) => Ok(Output { status, stdout, stderr }),
+            Ok(Waited::Stopped) => Err(Error::Stopped {
+                command: self.to_string(),
+            }),
+            Ok(Waited::Deadline) => Err(Error::Deadline {
                 command: self.to_string(),
                 deadline: self.deadline,
                 stderr,
@@ -258,23 +287,33 @@ fn quoted(word: &OsStr) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn wait_until(child: &mut Child, end: Instant) -> io::Result<Option<ExitStatus>> {
+/// What ended a wait.
+enum Waited {
+    Ended(ExitStatus),
+    Stopped,
+    Deadline,
+}
+
+fn wait_until(child: &mut Child, end: Instant, stopped: &dyn Fn() -> bool) -> io::Result<Waited> {
     let mut pause = Duration::from_micros(500);
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+            return Ok(Waited::Ended(status));
+        }
+        if stopped() {
+            return Ok(Waited::Stopped);
         }
         if Instant::now() >= end {
-            return Ok(None);
+            return Ok(Waited::Deadline);
         }
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 
-fn kill_group(child: &Child) {
+fn signal_group(child: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
+        let _ = kill_process_group(group, signal);
     }
 }
 
@@ -356,13 +395,38 @@ mod tests {
 
     #[test]
     fn a_deadline_kills_the_program_and_its_children() {
-        let started = Instant::now();
-        let error = shell("echo waiting >&2; sleep 60 & sleep 60")
+        let error = shell("sleep 60 & echo $! >&2; sleep 60")
             .deadline(Duration::from_millis(200))
             .run()
             .unwrap_err();
-        assert!(matches!(error, Error::Deadline { ref stderr, .. } if stderr.contains("waiting")));
-        assert!(started.elapsed() < Duration::from_secs(20));
+        let Error::Deadline { stderr, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(is_soon_gone(stderr.trim()), "the child {stderr}");
+    }
+
+    #[test]
+    fn a_stopped_program_may_tidy_up_and_its_children_go_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "trap 'echo tidy >tidied; exit' TERM; sleep 60 & echo $! >child; mv child started; wait";
+        let error = shell(script)
+            .directory(directory.path())
+            .run_unless(|| directory.path().join("started").exists())
+            .unwrap_err();
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+        let written = |name| std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+        assert_eq!(written("tidied"), "tidy\n");
+        assert!(is_soon_gone(written("started").trim()));
+    }
+
+    /// A killed process whose parent is gone is there until somebody asks for its status.
+    fn is_soon_gone(process: &str) -> bool {
+        let stat = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        (0..200).any(|_| {
+            thread::sleep(Duration::from_millis(20));
+            let stat = stat();
+            stat.is_empty() || stat.contains(") Z ")
+        })
     }
 
     #[rstest]

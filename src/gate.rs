@@ -26,7 +26,7 @@
 //! `Invalid` or `Inconclusive` never reaches insta. `SNAPTAX_GATE=warn` reports and lets the test pass.
 //!
 //! Every judged measurement is also written to `results.json` (see [`crate::report::json`]) in `SNAPTAX_OUTPUT`
-//! or `target/snaptax/latest`, and added to the history, `results.jsonl` (see [`crate::report::history`]), there or in
+//! or `target/snaptax/native`, and added to the history, `results.jsonl` (see [`crate::report::history`]), there or in
 //! `target/snaptax`.
 
 mod bounds;

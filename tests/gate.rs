@@ -412,7 +412,7 @@ fn without_being_told_files_are_found_beside_the_test_and_results_in_the_target_
     }
     let run = Run::of(&command.output().unwrap());
     assert!(run.passed, "{}", run.said);
-    let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gate-target/snaptax/latest/results.json");
+    let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gate-target/snaptax/native/results.json");
     assert_eq!(json::read(&results).unwrap()[0].verdict, Verdict::Within);
     assert!(results.with_file_name("../results.jsonl").exists());
 }

@@ -1,8 +1,9 @@
 //! The cache directory: images under their keys, scratch space, locks.
 //!
 //! An image is built in scratch space beside the others and renamed into place, so that a killed build leaves
-//! nothing that looks finished. What it is made of is written down; one that is found to differ is built anew. Scratch space is locked as long as it is in use; what nobody has locked is removed.
-//! The directory may be anyone's, so that only names made here are ever removed.
+//! nothing that looks finished. What it is made of is written down; one that is found to differ is built anew. Images
+//! and scratch space are locked as long as they are in use: others remove what nobody has locked, and nothing else. The
+//! directory may be anyone's, so that only names made here are ever removed.
 
 mod seal;
 
@@ -78,8 +79,8 @@ pub(crate) struct Cache {
     directory: PathBuf,
     progress: Progress,
     interrupt: Interrupt,
-    /// Images that were looked at, and whether they are whole.
-    seen: Arc<Mutex<BTreeMap<PathBuf, bool>>>,
+    /// Images that were looked at: those that are whole with the lock that keeps them.
+    seen: Arc<Mutex<BTreeMap<PathBuf, Option<File>>>>,
 }
 
 /// A directory of this process, removed with the value, and only then unlocked.
@@ -171,28 +172,41 @@ impl Cache {
         Ok(Scratch { directory, _lock: lock })
     }
 
-    /// The image of this name and key, if it was built and is whole.
-    pub(crate) fn get(&self, name: &str, key: &Key) -> Option<PathBuf> {
-        Some(self.place(name, key)).filter(|path| path.is_dir() && self.is_whole(path))
+    /// Whether there is an image of this name and key, whole or not.
+    pub(crate) fn has(&self, name: &str, key: &Key) -> bool {
+        self.place(name, key).is_dir()
     }
 
-    fn seen(&self) -> MutexGuard<'_, BTreeMap<PathBuf, bool>> {
+    /// The image of this name and key, if it was built and is whole. It stays as long as this cache, or a clone of it,
+    /// is open.
+    pub(crate) fn get(&self, name: &str, key: &Key) -> Option<PathBuf> {
+        let place = self.place(name, key);
+        let mut seen = self.seen();
+        let kept = seen.entry(place.clone()).or_insert_with(|| self.keep(&place));
+        kept.is_some().then_some(place)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Option<File>>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_whole(&self, image: &Path) -> bool {
-        *self.seen().entry(image.to_owned()).or_insert_with(|| {
-            let broken = seal::broken(image);
-            if let Some(what) = &broken {
-                let note = format!("{} is damaged ({what}) and is built anew", image.display());
-                self.progress.note(&note);
-            }
-            broken.is_none()
-        })
+    /// Locked before it is looked at: others may be about to remove it.
+    fn keep(&self, image: &Path) -> Option<File> {
+        let lock = File::open(image).ok()?;
+        lock.try_lock_shared().ok()?;
+        if !image.is_dir() {
+            return None;
+        }
+        if let Some(what) = seal::broken(image) {
+            let note = format!("{} is damaged ({what}) and is built anew", image.display());
+            self.progress.note(&note);
+            return None;
+        }
+        Some(lock)
     }
 
     /// The image of this name and key; built by `fill` into the directory it is given, if need be. Images of the
-    /// same name under other keys are removed then, and so is a damaged one.
+    /// same name under other keys are removed then, unless somebody uses them, and so is a damaged one.
     ///
     /// # Errors
     /// When `fill` fails, or the image cannot be put in place.
@@ -219,12 +233,15 @@ impl Cache {
         seal::write(&building, usage).map_err(|error| Error::from(file::error("seal", &building)(error)))?;
         let place = self.place(name, key);
         if place.exists() {
-            fs::remove_dir_all(&place)
-                .map_err(|error| Error::from(file::error("remove the damaged image", &place)(error)))?;
+            // Whoever still uses the damaged one has it open.
+            fs::rename(&place, scratch.path().join("damaged"))
+                .map_err(|error| Error::from(file::error("take away the damaged image", &place)(error)))?;
         }
+        let lock = File::open(&building).and_then(|directory| directory.lock_shared().map(|()| directory));
+        let lock = lock.map_err(|error| Error::from(file::error("lock", &building)(error)))?;
         fs::rename(&building, &place)
             .map_err(|error| Error::from(file::error("put an image in place at", &place)(error)))?;
-        self.seen().insert(place.clone(), true);
+        self.seen().insert(place.clone(), Some(lock));
         self.remove_others(name, key);
         Ok(place)
     }
@@ -284,7 +301,8 @@ impl Cache {
                 .strip_prefix(name)
                 .and_then(|rest| rest.strip_prefix('-'))
                 .is_some_and(|hash| hash != key.as_str() && is_key(hash));
-            if other {
+            let unused = || File::open(entry.path()).is_ok_and(|image| image.try_lock().is_ok());
+            if other && unused() {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -316,7 +334,7 @@ mod tests {
 
     #[test]
     fn an_image_is_built_once_and_again_under_another_key() {
-        let (_directory, cache) = cache();
+        let (directory, cache) = cache();
         let (old, new) = (Key::of(&["lvm2"]), Key::of(&["lvm2", "xfsprogs"]));
         let path = cache.get_or_build("root", &old, Use::Read, write("old")).unwrap();
         let again = cache.get_or_build("root", &old, Use::Read, |_| -> Result<(), Error> {
@@ -330,9 +348,15 @@ mod tests {
         assert_eq!("of-all-good-ones".len(), 16);
         fs::create_dir(&foreign).unwrap();
 
-        let newer = cache.get_or_build("root", &new, Use::Read, write("new")).unwrap();
+        let later = open(directory.path());
+        let newer = later.get_or_build("root", &new, Use::Read, write("new")).unwrap();
         assert_eq!(fs::read_to_string(newer.join("root")).unwrap(), "new");
-        assert!(!path.exists(), "the old key's image is removed");
+        assert!(path.exists(), "an image is kept while somebody uses it");
+        drop(cache);
+        let newest = Key::of(&["lvm2", "btrfs-progs"]);
+        later.get_or_build("root", &newest, Use::Read, write("newest")).unwrap();
+        assert!(!path.exists(), "an old key's image is removed");
+        let cache = open(directory.path());
         assert!(cache.get("root-other", &old).is_some(), "another image is kept");
         assert!(foreign.exists(), "what is no image is kept");
     }

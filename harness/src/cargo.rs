@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use snaptax::command::{self, Command};
 
+use crate::bound::bound;
 use crate::cli::Run;
-use crate::interrupt::{self, Interrupt, bound};
+use crate::interrupt::{self, Interrupt};
 use crate::plan::PLAN;
 
 /// A build of everything on a slow machine.
@@ -76,7 +77,7 @@ pub(crate) fn build(run: &Run, interrupt: &Interrupt) -> Result<PathBuf, Error> 
         .args(test_args(run))
         .args(["--no-run", "--message-format=json-render-diagnostics"])
         .deadline(BUILD_DEADLINE);
-    let output = interrupt.run(command).map_err(|error| match error {
+    let output = interrupt.run(&command).map_err(|error| match error {
         interrupt::Error::Command(command::Error::Failed { stderr, .. }) => Error::Build(stderr.trim_end().to_owned()),
         other => Error::Supervise(other),
     })?;

@@ -19,7 +19,7 @@ Examples:
 Results are written to target/snaptax/latest: results.json, timings.json, console.log.
 
 Exit codes: 0 all within their bounds (or better), 1 worse, 2 usage, 3 inconclusive, 4 invalid,
-5 the experiments could not be built or run. Of several verdicts the first of 1, 4, 3 counts.
+5 the experiments could not be built or run, 130 interrupted. Of several verdicts the first of 1, 4, 3 counts.
 
 Settings of the experiments themselves (SNAPTAX_ROWS, SNAPTAX_TIME, ...) are read from the environment.";
 
@@ -51,6 +51,15 @@ pub(crate) enum Command {
         /// Its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
+    },
+    /// Runs a program that ends when its parent does; the harness starts this.
+    #[command(name = "__bound", hide = true)]
+    Bound {
+        /// The parent's process.
+        parent: u32,
+        /// The program and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<OsString>,
     },
     /// Kill a short experiment again and again at random moments, and look at what is left afterwards
     #[command(

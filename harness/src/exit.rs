@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use snaptax::result::{Record, Verdict};
+use snaptax::settings::GateMode;
 
 /// How the harness ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +41,8 @@ impl Exit {
     /// Sums up a run: a worse result is the most important news, then a void one, then an imprecise one.
     ///
     /// A test binary that failed although every record passes met an error outside the measurements; one that
-    /// passed although a record does not pass was told to (`SNAPTAX_GATE=warn`).
-    pub(crate) fn of_run(records: &[Record], tests_passed: bool) -> Self {
+    /// passed although a record does not pass was told to (`SNAPTAX_GATE=warn`), and then no record fails one either.
+    pub(crate) fn of_run(records: &[Record], gate: GateMode, tests_passed: bool) -> Self {
         let has = |verdict| records.iter().any(|record| record.verdict == verdict);
         if tests_passed {
             return Self::Within;
@@ -51,7 +52,9 @@ impl Exit {
             (Verdict::Invalid, Self::Invalid),
             (Verdict::Inconclusive, Self::Inconclusive),
         ];
-        let found = failing.into_iter().find(|(verdict, _)| has(*verdict));
+        let found = failing
+            .into_iter()
+            .find(|(verdict, _)| gate == GateMode::Fail && has(*verdict));
         found.map_or(Self::Environment, |(_, exit)| exit)
     }
 }
@@ -89,6 +92,8 @@ mod tests {
                 comparison: Comparison::default(),
             })
             .collect();
-        assert_eq!(Exit::of_run(&records, tests_passed).code(), code);
+        assert_eq!(Exit::of_run(&records, GateMode::Fail, tests_passed).code(), code);
+        let when_warned = if tests_passed { 0 } else { 5 };
+        assert_eq!(Exit::of_run(&records, GateMode::Warn, tests_passed).code(), when_warned);
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use snaptax::command::Command;
 use snaptax::report::{self, history, json};
@@ -29,6 +29,9 @@ use crate::{accelerator, file, guest, packages, requirements, run_directory};
 
 /// More processors than this do not make an emulated guest quicker.
 const MOST_PROCESSORS: usize = 4;
+
+/// How long an interrupted runner may take to end its guest.
+const RUNNER_END: Duration = Duration::from_secs(10);
 
 /// Settings of tests that run without a guest.
 const NATIVE: &[&str] = &["SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
@@ -169,11 +172,15 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     let directory = run_directory::create(&base).map_err(file::error("create a run's directory in", &base))?;
 
     let images = images_beside_build(run, &args, &directory, &progress, interrupt)?;
+    // Others must not replace the images before the guest has ended.
     let plan = images.plan(run, &workspace, &directory, started);
     let file = plan::plan_file(&directory);
     plan::write(&file, &plan).map_err(file::error("write", &file))?;
 
     let status = cargo::test(run, &args, &file, variables, interrupt)?;
+    if interrupt.is_set() {
+        wait_for(&plan::outcome_file(&directory));
+    }
     let outcome: Outcome = plan::read(&plan::outcome_file(&directory)).unwrap_or_default();
     write_timings(&directory, started, &progress, &outcome)?;
     if interrupt.is_set() || outcome.interrupted {
@@ -182,7 +189,16 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     remember(&base, &directory)?;
     let records = records(&directory)?;
     show(&records, &directory);
-    Ok(Exit::of_run(&records, status.success() && outcome.code == Some(0)))
+    let passed = status.success() && outcome.code == Some(0);
+    Ok(Exit::of_run(&records, settings.gate, passed))
+}
+
+/// cargo ends at once when it is told to; the runner that it started ends its guest first, and writes this then.
+fn wait_for(outcome: &Path) {
+    let end = Instant::now() + RUNNER_END;
+    while !outcome.exists() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// What the guest would find out only after its boot.
@@ -376,7 +392,7 @@ fn step<T>(
 }
 
 impl Images {
-    fn plan(self, run: &Run, workspace: &Workspace, directory: &Path, started: SystemTime) -> Plan {
+    fn plan(&self, run: &Run, workspace: &Workspace, directory: &Path, started: SystemTime) -> Plan {
         let mut versions = BTreeMap::new();
         if let Some(version) = qemu_version() {
             versions.insert("qemu".to_owned(), version);
@@ -391,13 +407,13 @@ impl Images {
             machine: self.machine,
             iops: run.iops,
             timeout: run.timeout,
-            vmlinuz: self.kernel.vmlinuz,
-            initramfs: self.kernel.initramfs,
+            vmlinuz: self.kernel.vmlinuz.clone(),
+            initramfs: self.kernel.initramfs.clone(),
             root: self.root.squashfs(),
-            libc: self.root.manifest.libc,
-            docker: self.server.disk,
-            image: self.server.manifest.image,
-            measured: self.measured,
+            libc: self.root.manifest.libc.clone(),
+            docker: self.server.disk.clone(),
+            image: self.server.manifest.image.clone(),
+            measured: self.measured.clone(),
             started: started
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |time| time.as_secs_f64()),

@@ -170,7 +170,9 @@ impl Boot<'_> {
         let [status, live, archive] = ports.map(|port| port.path);
         let errors = self.scratch.join("qemu.log");
 
-        for attempt in 1.. {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             let mut watch = Watch {
                 boot: self,
                 progress,
@@ -215,7 +217,6 @@ impl Boot<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Interrupted)
     }
 }
 

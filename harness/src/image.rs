@@ -8,12 +8,27 @@ pub(crate) mod mirror;
 pub(crate) mod root;
 pub(crate) mod server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use snaptax::command;
+use snaptax::command::{self, Command};
 use snaptax::settings::Size;
 
+use crate::bound::bound;
 use crate::{cache, file, guest, interrupt};
+
+/// What fetching and unpacking packages may take.
+const DEBOOTSTRAP_DEADLINE: Duration = Duration::from_secs(30 * 60);
+
+/// mmdebstrap, for an image that is made in this directory.
+fn mmdebstrap(image: &Path) -> Command {
+    let command = bound("mmdebstrap").deadline(DEBOOTSTRAP_DEADLINE);
+    match image.parent() {
+        // Scratch space goes when a kill leaves something in it. Without root, other users' ids could not enter it.
+        Some(scratch) if rustix::process::geteuid().is_root() => command.env("TMPDIR", scratch),
+        _ => command,
+    }
+}
 
 /// Why an image could not be built.
 #[derive(Debug, thiserror::Error)]

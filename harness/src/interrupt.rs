@@ -1,6 +1,6 @@
 //! Signals that end a run: a flag that every wait polls.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use snaptax::command::{self, Command, Output};
+
+const POLL: Duration = Duration::from_millis(20);
 
 /// Whether a signal asked the run to end, or another part of it gave up.
 #[derive(Debug, Clone, Default)]
@@ -25,9 +27,6 @@ pub(crate) enum Error {
     /// The program failed.
     #[error(transparent)]
     Command(#[from] command::Error),
-    /// The thread that waits for the program could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
 }
 
 impl Interrupt {
@@ -68,26 +67,37 @@ impl Interrupt {
     ///
     /// # Errors
     /// When the program fails or a signal comes.
-    pub(crate) fn run(&self, command: Command) -> Result<Output, Error> {
-        let waiter = thread::Builder::new()
-            .spawn(move || command.run())
-            .map_err(Error::Thread)?;
-        while !waiter.is_finished() {
-            if self.is_set() {
-                return Err(Error::Interrupted);
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        waiter
-            .join()
-            .map_err(|_| Error::Thread(io::Error::other("it panicked")))?
-            .map_err(Error::Command)
+    pub(crate) fn run(&self, command: &Command) -> Result<Output, Error> {
+        command.run_unless(|| self.is_set()).map_err(|error| match error {
+            command::Error::Stopped { .. } => Error::Interrupted,
+            error => Error::Command(error),
+        })
     }
-}
 
-/// A command that ends, with SIGTERM, when this process does.
-pub(crate) fn bound(program: &str) -> Command {
-    Command::new("setpriv").args(["--pdeathsig", "TERM", "--", program])
+    /// Runs to its end, whatever signals come, a program that must not be cut short.
+    ///
+    /// # Errors
+    /// When the program fails, or a signal came meanwhile.
+    pub(crate) fn outlast(&self, command: &Command) -> Result<Output, Error> {
+        let (ended, told) = (AtomicBool::new(false), format!("   {command} is left to end"));
+        let result = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) && !self.is_set() {
+                    thread::sleep(POLL);
+                }
+                if !ended.load(Ordering::Relaxed) {
+                    let _ = writeln!(io::stderr(), "{told}");
+                }
+            });
+            let result = command.run();
+            ended.store(true, Ordering::Relaxed);
+            result
+        });
+        match self.is_set() {
+            true => Err(Error::Interrupted),
+            false => result.map_err(Error::Command),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,9 +116,20 @@ mod tests {
             other.stop();
         });
         let started = Instant::now();
-        let result = part.run(Command::new("sleep").arg("5"));
+        let result = part.run(&Command::new("sleep").arg("5"));
         assert!(matches!(result, Err(Error::Interrupted)) && started.elapsed() < Duration::from_secs(4));
         stopper.join().unwrap();
         assert!(part.is_set() && !interrupt.is_set());
+    }
+
+    #[test]
+    fn what_must_not_be_cut_short_is_waited_for() {
+        let interrupt = Interrupt::default();
+        interrupt.stop();
+        let directory = tempfile::tempdir().unwrap();
+        let write = Command::new("sh").args(["-c", "sleep 0.1; echo done >file"]);
+        let result = interrupt.outlast(&write.directory(directory.path()));
+        assert!(matches!(result, Err(Error::Interrupted)));
+        assert!(directory.path().join("file").exists());
     }
 }

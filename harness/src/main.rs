@@ -1,6 +1,7 @@
 //! Gives experiments a machine: builds images once, boots a throw-away guest, and runs the test binary in it.
 
 mod accelerator;
+mod bound;
 mod cache;
 mod cargo;
 mod cli;
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
     match cli.command {
         Some(Command::Guest { binary, args }) => match runner::run(&binary, &args, &interrupt) {
             Ok(code) => u8::try_from(code).unwrap_or(u8::MAX).into(),
+            Err(error) => failed(&error.to_string(), Exit::Environment),
+        },
+        Some(Command::Bound { parent, program }) => match bound::supervise(parent, &program, &interrupt) {
+            Ok(code) => code,
             Err(error) => failed(&error.to_string(), Exit::Environment),
         },
         Some(Command::ServerArchive { cache }) => match experiments::server_archive(cache.as_deref(), &interrupt) {

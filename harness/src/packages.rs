@@ -8,14 +8,18 @@ use std::time::Duration;
 use snaptax::command::{self, Command};
 use tempfile::TempDir;
 
+use crate::bound::bound;
 use crate::image::mirror;
-use crate::interrupt::{self, Interrupt, bound};
+use crate::interrupt::{self, Interrupt};
 
 /// Packages of one source, which break each other unless they have the same version: apt is told of both.
 const SIBLINGS: [&str; 2] = ["qemu-system-x86", "qemu-utils"];
 
-/// What dpkg and apt may take.
+/// What fetching lists may take.
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
+
+/// What fetching and unpacking packages may take, on the slowest of machines.
+const INSTALL_DEADLINE: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// Never at the cost of a package that is there.
 const INSTALL: [&str; 4] = ["install", "--yes", "--no-install-recommends", "--no-remove"];
@@ -88,8 +92,8 @@ impl Administrator {
             return Ok(());
         }
         // Lists that are out of date in part may do; if not, the install says so.
-        let _ = unless_interrupted(interrupt.run(self.apt(&["update"])))?;
-        let installed = unless_interrupted(interrupt.run(self.apt(&INSTALL).args(left)))?;
+        let _ = unless_interrupted(interrupt.run(&self.update()))?;
+        let installed = unless_interrupted(interrupt.outlast(&self.installing(left)))?;
         installed.map_err(|source| Error::Install {
             packages: left.to_owned(),
             source,
@@ -100,21 +104,32 @@ impl Administrator {
     fn install_from(self, suite: &str, packages: &[String], interrupt: &Interrupt) -> Result<bool, Error> {
         let sources = Sources::with(suite)?;
         let options = sources.options();
-        let _ = unless_interrupted(interrupt.run(self.apt(&["update"]).args(&options)))?;
-        let install = self.apt(&INSTALL).args(["-t", suite]).args(&options).args(packages);
-        Ok(unless_interrupted(interrupt.run(install))?.is_ok())
+        let _ = unless_interrupted(interrupt.run(&self.update().args(&options)))?;
+        let install = self.installing(packages).args(["-t", suite]).args(&options);
+        Ok(unless_interrupted(interrupt.outlast(&install))?.is_ok())
     }
 
-    fn apt(self, args: &[&str]) -> Command {
+    fn update(self) -> Command {
+        self.apt(bound).args(["update"]).deadline(DEADLINE)
+    }
+
+    /// Not bound to this process, and not killed within any time that it might need: packages half installed are worse
+    /// than a wait.
+    fn installing(self, packages: &[String]) -> Command {
+        self.apt(Command::new)
+            .args(INSTALL)
+            .args(packages)
+            .deadline(INSTALL_DEADLINE)
+    }
+
+    fn apt(self, start: impl Fn(&'static str) -> Command) -> Command {
         let command = match self {
-            Self::Root => bound("env"),
-            Self::Sudo => bound("sudo").args(["-n", "env"]),
+            Self::Root => start("env"),
+            Self::Sudo => start("sudo").args(["-n", "env"]),
         };
         command
             .args(["DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get"])
             .args(["-o", "DPkg::Lock::Timeout=300"])
-            .args(args)
-            .deadline(DEADLINE)
     }
 }
 

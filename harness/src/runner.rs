@@ -99,8 +99,11 @@ pub(crate) fn run(binary: &Path, args: &[OsString], interrupt: &Interrupt) -> Re
         timings: progress.timings(),
     };
     let file = plan::outcome_file(&plan.run);
-    plan::write(&file, &outcome).map_err(file::error("write", &file))?;
-    result
+    let written = plan::write(&file, &outcome).map_err(file::error("write", &file));
+    // The run's own error first.
+    let code = result?;
+    written?;
+    Ok(code)
 }
 
 fn run_planned(

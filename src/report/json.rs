@@ -83,7 +83,8 @@ pub(super) fn replace(path: &Path, value: &(impl Serialize + ?Sized)) -> Result<
     })
 }
 
-/// Where results go: the directory set, else `snaptax/latest` in cargo's target directory.
+/// Where results of a run on this machine go: the directory set, else `snaptax/native` in cargo's target directory.
+/// (`cargo experiments` keeps each run's in a directory of its own.)
 #[must_use]
 pub fn output_directory(set: Option<&Path>) -> PathBuf {
     if let Some(directory) = set {
@@ -96,7 +97,7 @@ pub fn output_directory(set: Option<&Path>) -> PathBuf {
             .find(|directory| directory.join("CACHEDIR.TAG").is_file());
         target.map(Path::to_owned)
     });
-    tagged.unwrap_or_else(|| "target".into()).join("snaptax/latest")
+    tagged.unwrap_or_else(|| "target".into()).join("snaptax/native")
 }
 
 /// Reads a `results.json`.

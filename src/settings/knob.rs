@@ -177,7 +177,7 @@ pub const KNOBS: &[Knob] = &[
     knob(
         "SNAPTAX_OUTPUT",
         DIRECTORY,
-        "where results are written [default: target/snaptax/latest]",
+        "where results are written [default: target/snaptax/native]",
         |s, v| {
             s.output = Some(v.into());
             Ok(())

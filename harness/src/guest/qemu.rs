@@ -105,6 +105,11 @@ pub(crate) struct Port {
     pub(crate) path: PathBuf,
 }
 
+const QEMU: &str = "qemu-system-x86_64";
+
+/// The harness may end before the kernel knows that its end is to be told.
+const UNLESS_ALONE: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+
 /// One boot's command line.
 #[derive(Debug)]
 pub(crate) struct CommandLine {
@@ -121,9 +126,7 @@ impl CommandLine {
         ports: &[Port],
         console: &Path,
     ) -> Self {
-        let mut args: Vec<OsString> = ["--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
-            .map(OsString::from)
-            .into();
+        let mut args: Vec<OsString> = vec![QEMU.into()];
         let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
         match machine.accelerator {
             Accelerator::Tcg => add(&["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max"]),
@@ -184,6 +187,8 @@ impl CommandLine {
     pub(crate) fn start(&self, errors: &Path) -> io::Result<Qemu> {
         let errors = std::fs::File::create(errors)?;
         Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", "sh", "-c", UNLESS_ALONE])
+            .arg(std::process::id().to_string())
             .args(&self.args)
             .stdin(Stdio::null())
             .stdout(Stdio::from(errors.try_clone()?))
@@ -197,7 +202,7 @@ impl CommandLine {
 
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let command = snaptax::command::Command::new("setpriv").args(&self.args);
+        let command = snaptax::command::Command::new(&self.args[0]).args(&self.args[1..]);
         write!(f, "{command}")
     }
 }

@@ -2,15 +2,14 @@
 //! reachable.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snaptax::command::Command;
 
-use super::{Error, mirror};
+use super::{Error, mirror, mmdebstrap};
 use crate::cache::{Cache, Key, Use};
 use crate::file;
-use crate::interrupt::{Interrupt, bound};
+use crate::interrupt::Interrupt;
 use crate::plan;
 
 const SUITE: &str = "unstable";
@@ -27,8 +26,6 @@ const PACKAGES: &[&str] = &[
     "sed",
 ];
 const EXCLUDED: &[&str] = &["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*"];
-
-const DEADLINE: Duration = Duration::from_secs(30 * 60);
 
 const HINT: &str = "the server is made from Debian unstable where its default image cannot be pulled; \
                     SNAPTAX_IMAGE names another one";
@@ -73,7 +70,7 @@ fn tar(directory: &Path) -> PathBuf {
 }
 
 fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
-    let mut command = bound("mmdebstrap")
+    let mut command = mmdebstrap(directory)
         .args(["--variant=extract", "--mode=auto", "--format=tar"])
         .arg(format!("--include={}", PACKAGES.join(",")))
         // A mirror's copy of a suite that changes daily is often a little old.
@@ -81,13 +78,12 @@ fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
         .args(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")))
         .arg(r#"--extract-hook=ls "$1/var/cache/apt/archives" >&2"#)
         .arg(SUITE)
-        .arg(tar(directory))
-        .deadline(DEADLINE);
+        .arg(tar(directory));
     if let Some(mirror) = mirror::of_this_host() {
         command = command.arg(mirror);
     }
     let output = interrupt
-        .run(command)
+        .run(&command)
         .map_err(|source| Error::debootstrap("server image", HINT, source))?;
     let version = server_package(&output.stderr).unwrap_or("of unknown version");
     let manifest = Manifest {

@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snaptax::command::Command;
 
-use super::{Error, mirror};
+use super::{Error, mirror, mmdebstrap};
+use crate::bound::bound;
 use crate::cache::{Cache, Key, Use};
 use crate::file;
-use crate::interrupt::{Interrupt, bound};
+use crate::interrupt::Interrupt;
 use crate::plan;
 
 const SUITE: &str = "trixie";
@@ -133,7 +134,7 @@ fn key() -> Key {
 
 fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
     let tar = directory.join("root.tar");
-    let mut command = bound("mmdebstrap")
+    let mut command = mmdebstrap(directory)
         // Debian's own initramfs is not used, and making it takes long.
         .env("INITRD", "No")
         .args(["--variant=minbase", "--mode=auto", "--format=tar"])
@@ -141,13 +142,12 @@ fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
         .arg("--aptopt=APT::Install-Recommends \"false\"")
         .args(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")))
         .arg(SUITE)
-        .arg(&tar)
-        .deadline(DEADLINE);
+        .arg(&tar);
     if let Some(mirror) = mirror::of_this_host() {
         command = command.arg(mirror);
     }
     interrupt
-        .run(command)
+        .run(&command)
         .map_err(|source| Error::debootstrap("guest image", HINT, source))?;
     let squashfs = directory.join("root.squashfs");
     let compress = bound("sh")
@@ -160,7 +160,7 @@ fn build(directory: &Path, interrupt: &Interrupt) -> Result<(), Error> {
         .arg(&squashfs)
         .args(SQUASHFS_OPTIONS)
         .deadline(DEADLINE);
-    interrupt.run(compress)?;
+    interrupt.run(&compress)?;
     fs::remove_file(&tar).map_err(file::error("remove", &tar))?;
     write_manifest(directory, &squashfs)
 }

@@ -99,9 +99,12 @@ pub(crate) fn cached(asked: Option<&str>, cache: &Cache) -> Option<PathBuf> {
         let (entry, key) = entry(name);
         cache.get(&entry, &key)
     };
+    let (default, key) = entry(DEFAULT);
     match asked {
         Some(name) => find(name),
-        None => find(DEFAULT).or_else(|| find(DEBIAN)),
+        // Damaged, it is made anew, and not replaced by another server.
+        None if cache.has(&default, &key) => find(DEFAULT),
+        None => find(DEBIAN),
     }
 }
 
