@@ -27,7 +27,7 @@ mod progress;
 mod rig;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 pub use difference::{Difference, State};
@@ -181,11 +181,12 @@ where
     /// [`Comparison::invalid`], and the gate turns it into `Invalid`.
     pub fn measure(mut self) -> Result<Comparison, Error> {
         let settings = Settings::from_env().map_err(Error::Settings)?;
+        let stop = signals()?;
+        check(stop)?;
         // Before the look at the free space, which it may make.
         sweep(&settings);
         require_none_kept(&settings)?;
         crate::host::require(&settings)?;
-        let stop = signals()?;
         check(stop)?;
         Measurement::new(&self.setup, &settings, stop).run(&mut self.difference)
     }
@@ -196,7 +197,9 @@ fn sweep(settings: &Settings) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    for remains in crate::sweep::find(&settings.work_dir).unwrap_or_default() {
+    let found = crate::sweep::find(&settings.work_dir);
+    let found = found.inspect_err(|error| say(&format!("cannot look for what killed runs left: {error}")));
+    for remains in found.unwrap_or_default() {
         let run = remains.run();
         if remains.is_dead() {
             say(&format!("run {run} was killed; removing what it left"));
@@ -222,14 +225,16 @@ fn require_none_kept(settings: &Settings) -> Result<(), Error> {
 /// not start either.
 fn signals() -> Result<&'static AtomicBool, Error> {
     static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    if let Some(stop) = STOP.get() {
-        return Ok(stop);
+    static REGISTERING: Mutex<()> = Mutex::new(());
+    let _registering = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
+    if STOP.get().is_none() {
+        let stop = Arc::default();
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Error::Signals)?;
+        }
+        return Ok(STOP.get_or_init(|| stop));
     }
-    let stop = Arc::clone(STOP.get_or_init(Arc::default));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Error::Signals)?;
-    }
-    signals()
+    Ok(STOP.get_or_init(Arc::default))
 }
 
 fn check(stop: &AtomicBool) -> Result<(), Error> {

@@ -76,7 +76,7 @@ pub struct Server {
 impl Server {
     /// Starts a server, and waits until it answers or `stop` is set.
     ///
-    /// The image is pulled when it is not there. A data directory that holds a server's data is used as it
+    /// The image is pulled when it is not there, within 30 min. A data directory that holds a server's data is used as it
     /// is; one whose initialisation was cut short is initialised anew.
     ///
     /// # Errors
@@ -90,9 +90,12 @@ impl Server {
                 source,
             })?;
         }
-        let container = image::request(&options)
-            .start()
-            .map_err(|error| Error::starting(&options.image, error))?;
+        image::ensure(&options.image, stop)?;
+        let name = image::container_name();
+        let container = image::request(&options, &name).start().map_err(|error| {
+            image::remove_container(&name);
+            Error::starting(&options.image, error)
+        })?;
         let connection = wait_until_ready(&container, &socket, &options.data_directory, stop)?;
         Ok(Self {
             connection: Mutex::new(connection),

@@ -140,6 +140,8 @@ struct Scene {
 #[test]
 #[ignore = "takes half an hour and both processors"]
 fn a_kill_at_any_step_leaves_no_process_and_no_mount_and_the_next_run_goes_on() {
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(is_root, "only root sees the environment of all that a run starts");
     // Not among those that a reboot clears: images are large.
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let scene = Scene {
@@ -150,7 +152,8 @@ fn a_kill_at_any_step_leaves_no_process_and_no_mount_and_the_next_run_goes_on() 
     };
     for moment in moments() {
         let began = Instant::now();
-        let mut run = scene.start();
+        let mut run = Run(scene.start());
+        let run = &mut run.0;
         let ended_before = !wait_until(DEADLINE, || {
             (moment.reached)(&scene) || run.try_wait().unwrap().is_some()
         });
@@ -168,9 +171,9 @@ fn a_kill_at_any_step_leaves_no_process_and_no_mount_and_the_next_run_goes_on() 
             scene.tail()
         );
         let seconds = began.elapsed().as_secs();
-        scene.kill(&run, moment.victim);
+        scene.kill(run, moment.victim);
         let killed = Instant::now();
-        let status = ended(&mut run);
+        let status = ended(run);
         scene.assert_nothing_is_left(moment.name);
         println!(
             "{}, {:?} after {seconds} s: {status}, all gone after {:.1} s; {}",
@@ -180,8 +183,8 @@ fn a_kill_at_any_step_leaves_no_process_and_no_mount_and_the_next_run_goes_on() 
             scene.tail().lines().last().unwrap_or_default()
         );
     }
-    let mut run = scene.start();
-    let status = ended_within(&mut run, DEADLINE);
+    let mut run = Run(scene.start());
+    let status = ended_within(&mut run.0, DEADLINE);
     assert!(
         status.is_some_and(|status| status.success()),
         "the last run: {status:?}\n{}",
@@ -275,6 +278,16 @@ impl Scene {
         assert!(left.is_empty(), "{when}: {left:?} still run");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(&self.mark), "{when}: {mounts}");
+    }
+}
+
+/// Killed, should the test fail.
+struct Run(Child);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

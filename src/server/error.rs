@@ -117,13 +117,17 @@ impl Error {
         }
     }
 
+    pub(super) fn image(image: &str, message: &str) -> Self {
+        Self::Image {
+            image: image.into(),
+            message: message.into(),
+        }
+    }
+
     /// Why a container of this image could not be started.
     pub(super) fn starting(image: &str, error: TestcontainersError) -> Self {
         match error {
-            TestcontainersError::Client(ClientError::PullImage { err, .. }) => Self::Image {
-                image: image.into(),
-                message: chain(&err),
-            },
+            TestcontainersError::Client(ClientError::PullImage { err, .. }) => Self::image(image, &chain(&err)),
             TestcontainersError::Client(ClientError::Init(_) | ClientError::Configuration(_)) => Self::Docker {
                 doing: "reach Docker",
                 message: format!(

@@ -1,9 +1,16 @@
 //! The container: any server image, with a script of our own instead of its entrypoint.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use testcontainers::core::{Mount, WaitFor};
 use testcontainers::{ContainerRequest, Image, ImageExt};
 
-use super::{START_DEADLINE, ServerOptions};
+use super::{Error, START_DEADLINE, ServerOptions};
+use crate::command::{self, Command};
+
+/// How long a pull may take.
+const PULL_DEADLINE: Duration = Duration::from_secs(30 * 60);
 
 /// The socket's name in its directory.
 pub(super) const SOCKET: &str = "mysqld.sock";
@@ -40,11 +47,44 @@ impl Image for Mysqld {
     }
 }
 
+/// Pulls an image that is not there, by Docker's own client: a pull that does not end can be stopped then.
+///
+/// # Errors
+/// When it cannot be pulled, or `stop` is set.
+pub(super) fn ensure(image: &str, stop: &AtomicBool) -> Result<(), Error> {
+    let inspect = Command::new("docker").args(["image", "inspect", "--format", "{{.Id}}", image]);
+    match inspect.run() {
+        Err(command::Error::Failed { stderr, .. }) if stderr.contains("No such image") => {}
+        // What else may be wrong comes up when the container is started.
+        _ => return Ok(()),
+    }
+    let pull = Command::new("docker")
+        .args(["pull", "--quiet", image])
+        .deadline(PULL_DEADLINE);
+    let pulled = pull.run_unless(|| stop.load(Ordering::Relaxed));
+    pulled.map(drop).map_err(|error| match error {
+        command::Error::Stopped { .. } => Error::Interrupted,
+        command::Error::Failed { stderr, .. } => Error::image(image, stderr.trim()),
+        error => Error::image(image, &error.to_string()),
+    })
+}
+
+/// A name for a container, which nothing else on the machine has.
+pub(super) fn container_name() -> String {
+    format!("snaptax-{:016x}", rand::random::<u64>())
+}
+
+/// Removes a container that may have been made, though not started.
+pub(super) fn remove_container(name: &str) {
+    // The error that led here is the one to be told.
+    drop(Command::new("docker").args(["rm", "--force", "--volumes", name]).run());
+}
+
 /// The container to start.
-pub(super) fn request(options: &ServerOptions) -> ContainerRequest<Mysqld> {
-    let (name, tag) = split(&options.image);
+pub(super) fn request(options: &ServerOptions, name: &str) -> ContainerRequest<Mysqld> {
+    let (repository, tag) = split(&options.image);
     let image = Mysqld {
-        name: name.into(),
+        name: repository.into(),
         tag: tag.into(),
     };
     let redo_capacity = options.mysqld.redo_capacity.as_bytes().to_string();
@@ -53,6 +93,7 @@ pub(super) fn request(options: &ServerOptions) -> ContainerRequest<Mysqld> {
         .with_cmd(script.into_iter().chain(options.mysqld.arguments()))
         .with_mount(Mount::bind_mount(options.data_directory.to_string_lossy(), DATA))
         .with_mount(Mount::bind_mount(options.socket_directory.to_string_lossy(), RUN))
+        .with_container_name(name)
         .with_network("none")
         .with_user("0:0")
         .with_labels(

@@ -1,6 +1,8 @@
 use std::env;
 use std::fs;
-use std::sync::atomic::AtomicBool;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -146,6 +148,44 @@ fn an_image_that_does_not_exist_is_named_with_the_setting() {
     let message = error.to_string();
     assert!(message.contains("localhost:1/no-such/image:0.1"), "{message}");
     assert!(message.contains("SNAPTAX_IMAGE"), "{message}");
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_pull_that_does_not_end_can_be_stopped() {
+    // It takes connections, and never answers.
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut options = Rig::new().options();
+    options.image = format!("localhost:{}/mysql:8.4", registry.local_addr().unwrap().port());
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopper = thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            thread::sleep(Duration::from_secs(1));
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let began = Instant::now();
+    let error = Server::start(options, &stop).err().unwrap();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    stopper.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_container_that_cannot_be_started_is_removed() {
+    let empty = "snaptax/empty:test";
+    // A tar's end, and nothing before it.
+    let import = Command::new("docker").args(["import", "-", empty]).input(vec![0; 1024]);
+    import.run().unwrap();
+    let mut options = Rig::new().options();
+    options.image = empty.into();
+    let error = Server::start(options, &running()).err().unwrap();
+    let left = Command::new("docker").args(["ps", "--all", "--quiet", "--filter", &format!("ancestor={empty}")]);
+    assert_eq!(left.run().unwrap().stdout, "", "{error}");
+    assert!(error.to_string().contains("sh"), "{error}");
+    Command::new("docker").args(["rmi", empty]).run().unwrap();
 }
 
 #[test]
