@@ -1,5 +1,7 @@
 //! `cargo experiments`: from the command line to an exit code.
 
+mod error;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -8,12 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use snaptax::command::Command;
-use snaptax::report::{self, history, json};
+use snaptax::report::{self, history};
 use snaptax::result::Record;
 use snaptax::settings::Settings;
 use snaptax::storage::group_size;
 
-use crate::cache::{self, Cache};
+use crate::cache::Cache;
 use crate::cargo::{self, Workspace};
 use crate::cli::{Accel, Run};
 use crate::exit::Exit;
@@ -22,10 +24,12 @@ use crate::image::initramfs::Kernel;
 use crate::image::root::Root;
 use crate::image::server::{Server, Workshop};
 use crate::image::{self, archive, disk, initramfs, root, server};
-use crate::interrupt::{self, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::plan::{self, Outcome, Plan};
 use crate::progress::Progress;
-use crate::{accelerator, file, guest, packages, requirements, run_directory};
+use crate::{accelerator, file, requirements, run_directory};
+
+pub(crate) use error::Error;
 
 /// More processors than this do not make an emulated guest quicker.
 const MOST_PROCESSORS: usize = 4;
@@ -35,116 +39,6 @@ const RUNNER_END: Duration = Duration::from_secs(10);
 
 /// Settings of tests that run without a guest.
 const NATIVE: &[&str] = &["SNAPTAX_OUTPUT", "SNAPTAX_WORK_DIR"];
-
-/// Why experiments were not run.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    /// A signal came.
-    #[error("interrupted")]
-    Interrupted,
-    /// The host lacks something.
-    #[error(transparent)]
-    Requirements(requirements::Error),
-    /// cargo failed.
-    #[error(transparent)]
-    Cargo(cargo::Error),
-    /// The cache failed.
-    #[error(transparent)]
-    Cache(cache::Error),
-    /// An image could not be built.
-    #[error(transparent)]
-    Image(image::Error),
-    /// It could not be found out whether KVM works.
-    #[error(transparent)]
-    Accelerator(accelerator::Error),
-    /// No experiment matches.
-    #[error("no experiment matches {}\n  hint: `cargo experiments --list` names them all", filters.join(" "))]
-    NoMatch {
-        /// The filters, or other arguments.
-        filters: Vec<String>,
-    },
-    /// A setting of the library's that a test would refuse, after a whole boot.
-    #[error("{}", problems.join("\n"))]
-    Settings {
-        /// What is wrong with each.
-        problems: Vec<String>,
-    },
-    /// A variable that means something only where no guest is between.
-    #[error(
-        "{name} is for tests that run on this machine; in the guest it is set by `cargo experiments`\n  \
-         hint: unset it; results are in target/snaptax/latest"
-    )]
-    Native {
-        /// Its name.
-        name: &'static str,
-    },
-    /// The history cannot be read or written.
-    #[error(transparent)]
-    History(json::Error),
-    /// Reading or writing failed.
-    #[error(transparent)]
-    File(#[from] file::Error),
-}
-
-impl Error {
-    /// The exit code for it.
-    pub(crate) fn exit(&self) -> Exit {
-        match self {
-            Self::NoMatch { .. } | Self::Settings { .. } | Self::Native { .. } => Exit::Usage,
-            Self::Interrupted => Exit::Interrupted,
-            _ => Exit::Environment,
-        }
-    }
-}
-
-impl From<requirements::Error> for Error {
-    fn from(error: requirements::Error) -> Self {
-        match error {
-            requirements::Error::Packages(packages::Error::Supervise(interrupt::Error::Interrupted)) => {
-                Self::Interrupted
-            }
-            other => Self::Requirements(other),
-        }
-    }
-}
-
-impl From<accelerator::Error> for Error {
-    fn from(error: accelerator::Error) -> Self {
-        match error {
-            accelerator::Error::Interrupted | accelerator::Error::Cache(cache::Error::Interrupted) => Self::Interrupted,
-            other => Self::Accelerator(other),
-        }
-    }
-}
-
-impl From<cache::Error> for Error {
-    fn from(error: cache::Error) -> Self {
-        match error {
-            cache::Error::Interrupted => Self::Interrupted,
-            other => Self::Cache(other),
-        }
-    }
-}
-
-impl From<cargo::Error> for Error {
-    fn from(error: cargo::Error) -> Self {
-        match error {
-            cargo::Error::Supervise(interrupt::Error::Interrupted) => Self::Interrupted,
-            other => Self::Cargo(other),
-        }
-    }
-}
-
-impl From<image::Error> for Error {
-    fn from(error: image::Error) -> Self {
-        match error {
-            image::Error::Supervise(interrupt::Error::Interrupted)
-            | image::Error::Guest(guest::Error::Interrupted)
-            | image::Error::Cache(cache::Error::Interrupted) => Self::Interrupted,
-            other => Self::Image(other),
-        }
-    }
-}
 
 /// Runs experiments, with these variables set for them, and sums up.
 ///
