@@ -20,6 +20,7 @@
 //! removes everything again whatever happens. Settings in the environment win over what the code says.
 
 mod difference;
+mod disturbance;
 mod error;
 mod measurement;
 mod processor;

@@ -19,7 +19,7 @@
 //!             other: 2 * transactions, deadlocks: 0 };
 //!         windows.push(Window { round, side, seconds: 10.0, counts, latencies: latency_histogram(),
 //!             disk_busy_percent: None, cpu_busy_percent: None,
-//!             load_cpu_percent: None, cow: None });
+//!             load_cpu_percent: None, cow: None, engine: None });
 //!     }
 //! }
 //! assert_eq!(plan.rounds(&windows), 8);

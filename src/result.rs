@@ -73,6 +73,19 @@ pub struct CowFill {
     pub chunks: u64,
 }
 
+/// Work that InnoDB has put off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineState {
+    /// Pages in the buffer pool that are yet to be written.
+    pub dirty_pages: u64,
+    /// Pages of the buffer pool.
+    pub pool_pages: u64,
+    /// Bytes of redo log written since the last checkpoint.
+    pub checkpoint_age: u64,
+    /// Length of the history list: undo records yet to be purged, in transactions.
+    pub history_length: u64,
+}
+
 /// One timed stretch of load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
@@ -95,6 +108,9 @@ pub struct Window {
     pub load_cpu_percent: Option<f64>,
     /// The snapshot's COW store at the window's end.
     pub cow: Option<CowFill>,
+    /// What the server had put off when the window began.
+    #[serde(default)]
+    pub engine: Option<EngineState>,
 }
 
 fn empty_histogram() -> Histogram<u64> {

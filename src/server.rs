@@ -37,10 +37,10 @@ use mysql::{Conn, OptsBuilder};
 use testcontainers::Container;
 use testcontainers::runners::SyncRunner;
 
-pub use engine::EngineState;
 pub use error::Error;
 pub use options::{MysqldOptions, ServerOptions};
 
+use crate::result::EngineState;
 use image::{Mysqld, SOCKET};
 
 /// How long a server may take from its container's start to its first answers: initialising a data

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::disturbance::Lookout;
 use super::processor::Processor;
 use super::progress::{say, step};
 use super::{Difference, Error, Rig, Setup, State, check};
 use crate::compare::{self, Plan, pilot_for};
 use crate::report::timings;
-use crate::result::{self, Comparison, Side, Window};
+use crate::result::{self, Comparison, EngineState, Side, Window};
 use crate::settings::{Settings, Size};
 use crate::storage::Counters;
 use crate::workload::{self, Load, Oltp, Sample};
@@ -120,7 +121,28 @@ impl<'a> Measurement<'a> {
             }
             other => other.and_then(|()| Ok(stopped?))?,
         }
+        self.void_if_changed(rig, &server)?;
         self.comparison(rig, server)
+    }
+
+    /// Both sides are measured with the same server options and on the same kind of disk, or say nothing of a snapshot.
+    fn void_if_changed(&mut self, rig: &Rig, began: &result::Server) -> Result<(), Error> {
+        if self.invalid.is_some() {
+            return Ok(());
+        }
+        if !rig.group().uses_direct_io()? {
+            self.invalid = Some("the loop device uses the page cache by now, and not direct I/O".into());
+        }
+        let now = rig.server().description()?;
+        let changed = now
+            .variables
+            .iter()
+            .find(|(name, value)| began.variables.get(*name) != Some(value));
+        if let Some((name, value)) = changed {
+            let before = began.variables.get(name).map_or("unknown", String::as_str);
+            self.invalid = Some(format!("the server's {name} changed from {before} to {value}"));
+        }
+        Ok(())
     }
 
     fn load<D: Difference>(
@@ -208,6 +230,7 @@ impl<'a> Measurement<'a> {
         if side == Side::Without {
             sham(rig)?;
             let cut = self.cut(rig, load)?;
+            self.void(round, cut.disturbance.as_deref());
             return Ok(cut.window(round, side, State::default()));
         }
         let difference = difference(rig)?;
@@ -221,19 +244,28 @@ impl<'a> Measurement<'a> {
         let cut = cut?;
         let state = state?;
         undone?;
-        if let Some(why) = &state.invalid {
-            self.invalid = Some(format!("round {round}: {why}"));
-        }
+        self.void(round, state.invalid.as_deref().or(cut.disturbance.as_deref()));
         Ok(cut.window(round, side, state))
+    }
+
+    /// Nothing may be concluded any more.
+    fn void(&mut self, round: usize, why: Option<&str>) {
+        if let Some(why) = why {
+            self.invalid.get_or_insert_with(|| format!("round {round}: {why}"));
+        }
     }
 
     fn cut(&self, rig: &Rig, load: &Load) -> Result<Cut, Error> {
         self.wait(load, self.shortened(LEAD))?;
+        let engine = rig.server().engine_state()?;
         let (began, disk, processor) = (Instant::now(), rig.group().disk()?, Processor::now());
+        let mut lookout = Lookout::begin();
         let sample = load.window(self.length, self.stop)?;
         let elapsed = began.elapsed();
         Ok(Cut {
+            engine,
             sample,
+            disturbance: lookout.seen(),
             disk_busy_percent: Counters::busy_percent(&disk, &rig.group().disk()?, elapsed),
             processor_shares: processor
                 .zip(Processor::now())
@@ -377,7 +409,9 @@ fn sham(rig: &Rig) -> Result<(), Error> {
 
 /// What was seen during one window.
 struct Cut {
+    engine: EngineState,
     sample: Sample,
+    disturbance: Option<String>,
     disk_busy_percent: f64,
     processor_shares: Option<(f64, f64)>,
 }
@@ -395,6 +429,7 @@ impl Cut {
             cpu_busy_percent,
             load_cpu_percent,
             cow: state.cow,
+            engine: Some(self.engine),
         }
     }
 }

@@ -30,6 +30,7 @@ fn window(round: usize, side: Side, rate: f64) -> Window {
         cpu_busy_percent: None,
         load_cpu_percent: None,
         cow: None,
+        engine: None,
     }
 }
 

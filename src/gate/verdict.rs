@@ -251,6 +251,7 @@ mod tests {
             cpu_busy_percent: None,
             load_cpu_percent: None,
             cow: None,
+            engine: None,
         };
         let round = |(index, ratio): (usize, f64)| {
             let reads = (1e6 * ratio) as u64;

@@ -278,6 +278,7 @@ mod tests {
             cpu_busy_percent: None,
             load_cpu_percent: None,
             cow: None,
+            engine: None,
         }
     }
 

@@ -212,6 +212,7 @@ mod tests {
             cpu_busy_percent: Some(cpu_busy),
             load_cpu_percent: Some(load_cpu),
             cow: None,
+            engine: None,
         };
         Record {
             verdict: Verdict::Within,

@@ -1,21 +1,9 @@
 //! How much work InnoDB has put off: what a window's start is compared by.
 
 use super::{Error, Server};
+use crate::result::EngineState;
 
 const QUERY: &str = "SHOW ENGINE INNODB STATUS";
-
-/// Work that InnoDB has put off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EngineState {
-    /// Pages in the buffer pool that are yet to be written.
-    pub dirty_pages: u64,
-    /// Pages of the buffer pool.
-    pub pool_pages: u64,
-    /// Bytes of redo log written since the last checkpoint.
-    pub checkpoint_age: u64,
-    /// Length of the history list: undo records yet to be purged, in transactions.
-    pub history_length: u64,
-}
 
 pub(super) fn state(server: &Server) -> Result<EngineState, Error> {
     // This text has the redo log's positions and the history list's length in every series from MySQL 5.7

@@ -103,6 +103,15 @@ impl LoopDevice {
         &self.file
     }
 
+    /// Whether it uses direct I/O; it did when it was attached.
+    ///
+    /// # Errors
+    /// When loop devices cannot be listed.
+    pub fn uses_direct_io(&self) -> Result<bool, Error> {
+        let found = attached_to(self.attachment.identity)?;
+        Ok(found.iter().any(|device| device.direct_io))
+    }
+
     /// What it has done so far.
     ///
     /// # Errors

@@ -147,6 +147,14 @@ impl VolumeGroup {
         self.0.device.counters()
     }
 
+    /// Whether its loop device uses direct I/O, as it did when it was attached.
+    ///
+    /// # Errors
+    /// When loop devices cannot be listed.
+    pub fn uses_direct_io(&self) -> Result<bool, Error> {
+        self.0.device.uses_direct_io()
+    }
+
     /// Its free space.
     ///
     /// # Errors
