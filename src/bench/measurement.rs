@@ -152,7 +152,12 @@ impl<'a> Measurement<'a> {
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<(), Error> {
         let warm_up = self.shortened(WARM_UP);
-        say(&format!("warm-up: {:.0} s", warm_up.as_secs_f64()));
+        say(&format!(
+            "warm-up: {:.0} s, then {} rounds at least: {}",
+            warm_up.as_secs_f64(),
+            self.plan.pilot(),
+            minutes(2 * self.plan.pilot() as u32 * (self.length + BETWEEN))
+        ));
         self.wait(load, warm_up)?;
 
         timings::mark("first_measured_transaction");
@@ -161,9 +166,11 @@ impl<'a> Measurement<'a> {
         let wanted = self.plan.rounds(&self.windows);
         let rounds = wanted.min(self.affordable(began.elapsed()));
         if rounds > self.plan.pilot() && self.invalid.is_none() {
+            let more = (rounds - self.plan.pilot()) as f64 / self.plan.pilot() as f64;
             say(&format!(
-                "{rounds} rounds for a half-width of {:.1} %",
-                100.0 * self.plan.half_width()
+                "{rounds} rounds for a half-width of {:.1} %: {} more",
+                100.0 * self.plan.half_width(),
+                minutes(began.elapsed().mul_f64(more))
             ));
             self.rounds(self.plan.pilot() + 1..=rounds, rig, load, difference)?;
         }
@@ -405,6 +412,13 @@ fn sham(rig: &Rig) -> Result<(), Error> {
     rig.mounted().freeze_and_thaw()?;
     rig.group().free()?;
     Ok(())
+}
+
+fn minutes(time: Duration) -> String {
+    match time.as_secs_f64() / 60.0 {
+        less if less < 1.5 => "about a minute".to_owned(),
+        minutes => format!("about {minutes:.0} min"),
+    }
 }
 
 /// What was seen during one window.
