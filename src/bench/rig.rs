@@ -217,7 +217,7 @@ impl Difference for Snapshot {
                 cow: Some(cow),
                 invalid: None,
             }),
-            Err(error @ storage::Error::SnapshotLost { .. }) => Ok(State {
+            Err(error @ (storage::Error::SnapshotLost { .. } | storage::Error::NotAsAsked { .. })) => Ok(State {
                 cow: None,
                 invalid: Some(error.to_string()),
             }),

@@ -120,7 +120,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::SnapshotLost`] when it no longer works: then the origin's writes are no longer copied, and
-    /// nothing measured under it counts.
+    /// nothing measured under it counts. [`Error::NotAsAsked`] when somebody has changed its size.
     pub fn fill(&self) -> Result<CowFill, Error> {
         let status = self.status()?;
         let (SnapshotStatus::Active(cow) | SnapshotStatus::Merging(cow)) = status else {
@@ -129,6 +129,10 @@ impl Snapshot {
                 status,
             });
         };
+        let total = Size::bytes(cow.total.saturating_mul(512));
+        if total != self.size {
+            return Err(self.lv.not_as_asked("COW store", self.size, total));
+        }
         let chunks = cow.chunks(self.chunk_size.as_bytes());
         let chunks =
             chunks.ok_or_else(|| Error::unreadable(self.lv.full_name(), format!("its metadata in {cow:?}")))?;
