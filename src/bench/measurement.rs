@@ -93,12 +93,7 @@ impl<'a> Measurement<'a> {
         };
         match (measured, removed) {
             (Ok(comparison), Ok(())) => Ok(comparison),
-            (Ok(mut comparison), Err(error)) => {
-                let why = format!("cleaning up failed: {error}");
-                say(&why);
-                comparison.invalid.get_or_insert(why);
-                Ok(comparison)
-            }
+            (Ok(comparison), Err(error)) => Ok(tainted(comparison, &error)),
             (Err(error), removed) => Err(error.with_clean_up(removed)),
         }
     }
@@ -421,6 +416,18 @@ fn minutes(time: Duration) -> String {
     }
 }
 
+/// After a clean-up that failed nothing may be concluded: a server that did not end in order had perhaps not been well
+/// before.
+fn tainted(mut comparison: Comparison, error: &Error) -> Comparison {
+    let why = format!("cleaning up failed: {error}");
+    say(&why);
+    comparison.invalid = Some(match comparison.invalid {
+        Some(first) => format!("{first}; {why}"),
+        None => why,
+    });
+    comparison
+}
+
 /// What was seen during one window.
 struct Cut {
     engine: EngineState,
@@ -456,4 +463,30 @@ fn versions(rig: &Rig) -> Result<BTreeMap<String, String>, Error> {
     versions.insert("lvm".into(), rig.lvm().version()?);
     versions.insert("snaptax".into(), env!("CARGO_PKG_VERSION").into());
     Ok(versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(None, "cleaning up failed: ")]
+    #[case(Some("the load ended in round 3"), "the load ended in round 3; cleaning up failed: ")]
+    fn a_server_killed_before_its_end_makes_the_measurement_invalid(
+        #[case] before: Option<&str>,
+        #[case] begins: &str,
+    ) {
+        let comparison = Comparison {
+            invalid: before.map(str::to_owned),
+            ..Comparison::default()
+        };
+        let killed = server::Error::Exited {
+            code: 137,
+            log: String::new(),
+        };
+        let why = tainted(comparison, &killed.into()).invalid.unwrap();
+        assert!(why.starts_with(begins) && why.contains("status 137 (killed"), "{why}");
+    }
 }

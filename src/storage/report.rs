@@ -184,6 +184,17 @@ mod tests {
         assert_eq!(one(value).number("field"), number);
     }
 
+    #[rstest]
+    #[case(r#"" datalv ""#, Some("datalv"))]
+    #[case(r#""snaptax,snaptax.run=1-2-3""#, Some("snaptax,snaptax.run=1-2-3"))]
+    #[case(r#""""#, None)]
+    #[case("null", None)]
+    #[case("-1", None)]
+    #[case(r#"["snaptax", "snaptax.run=1-2-3"]"#, None)]
+    fn a_text_is_trimmed_and_an_empty_one_is_none(#[case] value: &str, #[case] text: Option<&str>) {
+        assert_eq!(one(value).text("field"), text);
+    }
+
     #[test]
     fn several_reports_are_joined_and_the_log_is_passed_over() {
         let json = r#"{"report": [{"lv": [{"lv_name":"a"}]}, {"vg": []}, {"lv": [{"lv_name":"b"}]}],

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Whether a udev daemon serves this process: one that runs beside it and shares its semaphores.
+/// Whether a udev daemon serves this process: one that runs beside it, shares its semaphores, and is not stopped.
 ///
 /// LVM waits for udev through a semaphore. The socket in `/run/udev` proves nothing: in a container it can
 /// be the host's, whose daemon never sees that semaphore, and LVM would wait without end.
@@ -11,10 +11,34 @@ pub fn udevd_runs() -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
         .map(|entry| entry.path())
-        .any(|process| is_udevd(&process) && fs::read_link(process.join("ns/ipc")).ok() == mine)
+        .filter(|process| is_udevd(process) && fs::read_link(process.join("ns/ipc")).ok() == mine)
+        .any(|process| !is_stopped(&fs::read_to_string(process.join("stat")).unwrap_or_default()))
 }
 
 fn is_udevd(process: &Path) -> bool {
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
     matches!(name.trim(), "systemd-udevd" | "udevd" | "eudevd")
+}
+
+/// Whether a process was stopped, by a signal or a debugger: field 3 of proc_pid_stat(5), whose second may contain
+/// blanks and parentheses.
+fn is_stopped(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
+    state.starts_with(['T', 't'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::sleeping("212 (systemd-udevd) S 1 212 212 0", false)]
+    #[case::stopped("212 (systemd-udevd) T 1 212 212 0", true)]
+    #[case::traced("212 (systemd-udevd) t 1 212 212 0", true)]
+    #[case::of_an_odd_name("212 (a) T) S 1 212 212 0", false)]
+    #[case::gone("", false)]
+    fn a_stopped_process_is_told_from_a_waiting_one(#[case] stat: &str, #[case] stopped: bool) {
+        assert_eq!(is_stopped(stat), stopped);
+    }
 }

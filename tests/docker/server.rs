@@ -1,6 +1,7 @@
 use std::env;
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -123,6 +124,92 @@ fn a_server_that_refuses_its_options_ends_the_wait_with_its_log() {
     assert!(started.elapsed() < Duration::from_secs(100), "{:?}", started.elapsed());
 }
 
+/// The image with one more file, until this is dropped.
+struct Image(String);
+
+impl Image {
+    fn with(rig: &Rig, tag: &str, path: &str, text: &str) -> Self {
+        let tree = rig.data_directory().with_file_name(tag);
+        let file = tree.join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        let docker = |args: &[&str]| {
+            let output = Command::new("docker").args(args).run().unwrap();
+            output.stdout.trim().to_owned()
+        };
+        let image = format!("snaptax-test/{tag}:latest");
+        let container = docker(&["create", &rig.options().image, "true"]);
+        docker(&["cp", &format!("{}/.", tree.display()), &format!("{container}:/")]);
+        docker(&["commit", &container, &image]);
+        docker(&["rm", &container]);
+        Self(image)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        drop(Command::new("docker").args(["rmi", &self.0]).output());
+    }
+}
+
+/// Says that it is ready, as the server does that an image's own entrypoint starts for its initialisation, and ends.
+const SAYS_READY: &str = "#!/bin/sh
+case $* in
+*--version) echo 'mysqld  Ver 8.4.0' ;;
+*--initialize*) ;;
+*)
+    echo 'ready for connections. Version: 8.4.0  socket: /run/snaptax/mysqld.sock  port: 0' >&2
+    sleep 2
+    exit 3
+    ;;
+esac
+";
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_log_that_says_ready_is_no_answer_and_the_end_of_the_container_ends_the_wait() {
+    let rig = Rig::new();
+    // Taken before mysqld, whatever the image.
+    let image = Image::with(&rig, "says-ready", "usr/local/sbin/mariadbd", SAYS_READY);
+    let mut options = rig.options();
+    options.image.clone_from(&image.0);
+    let started = Instant::now();
+    let error = Server::start(options, &running()).err().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let message = error.to_string();
+    assert!(
+        matches!(error, Error::NotStarted { code: 3, .. }) && message.contains("ready for connections"),
+        "{message}"
+    );
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn an_option_file_in_the_image_is_not_read() {
+    let rig = Rig::new();
+    let image = Image::with(&rig, "option-file", "etc/my.cnf", "[mysqld]\nno_such_option=1\n");
+    let mut options = rig.options();
+    options.image.clone_from(&image.0);
+    Server::start(options, &running()).unwrap().stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn directories_of_another_user_are_used_all_the_same() {
+    let rig = Rig::new();
+    let directories = [rig.data_directory(), rig.options().socket_directory];
+    for directory in &directories {
+        fs::create_dir_all(directory).unwrap();
+        // The server's user in most images.
+        chown(directory, Some(999), Some(999)).unwrap();
+        fs::set_permissions(directory, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    rig.start().stop().unwrap();
+    let owners = directories.map(|directory| fs::metadata(directory).unwrap().uid());
+    assert_eq!(owners, [999, 999]);
+}
+
 #[test]
 #[ignore = "needs Docker"]
 fn the_stop_flag_ends_the_wait_and_leaves_no_container() {
@@ -208,6 +295,28 @@ fn a_server_that_closed_the_kept_connection_is_asked_anew_and_gets_no_signal() {
     ]);
     let events = events.run().unwrap().stdout;
     assert!(events.contains("die") && !events.contains("kill"), "{events}");
+}
+
+/// Ten seconds is what Docker waits for before it kills.
+#[test]
+#[ignore = "needs Docker"]
+fn a_server_that_is_slower_to_stop_than_docker_waits_for_stops_in_order() {
+    let rig = Rig::new();
+    let server = rig.start();
+    let container = server.container_id().to_owned();
+    let docker = |what: &str| Command::new("docker").args([what, &container]).run().unwrap();
+    docker("pause");
+    let stopped = thread::scope(|scope| {
+        let stopped = scope.spawn(|| server.stop());
+        thread::sleep(Duration::from_secs(12));
+        docker("unpause");
+        stopped.join().unwrap()
+    });
+    stopped.unwrap();
+    let server = rig.start();
+    let log = server.log_tail();
+    assert!(!log.contains("crash recovery"), "{log}");
+    server.stop().unwrap();
 }
 
 #[test]
