@@ -37,6 +37,7 @@ pub mod server;
 pub mod settings;
 pub mod storage;
 pub mod sweep;
+pub mod text;
 pub mod workload;
 
 #[cfg(feature = "experiments")]

@@ -15,6 +15,8 @@ use std::time::Duration;
 pub use knob::{HARNESS, KNOBS, Knob};
 pub use size::Size;
 
+use crate::text;
+
 /// What the gate does with a failing verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GateMode {
@@ -82,7 +84,7 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum Error {
     /// The value does not fit.
-    #[error("{name}={value}: {problem}")]
+    #[error("{name}={}: {problem}", text::printable(value))]
     Value {
         /// The setting.
         name: String,
@@ -93,7 +95,8 @@ pub enum Error {
     },
     /// No setting has this name.
     #[error(
-        "{name} is no setting of snaptax{}; `snaptax settings` lists them",
+        "{} is no setting of snaptax{}; `snaptax settings` lists them",
+        text::printable(name),
         knob::nearest(name)
     )]
     Unknown {
@@ -247,6 +250,12 @@ mod tests {
     #[test]
     fn an_empty_value_counts_as_not_given() {
         assert_eq!(read("SNAPTAX_ROWS", "").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_wrong_value() {
+        let error = &read("SNAPTAX_ROWS", "\u{1b}[2J").unwrap_err()[0];
+        assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
 
     #[test]

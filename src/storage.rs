@@ -63,23 +63,20 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::text;
+
 /// How long to wait until something that is on its way out has really gone.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Says that something goes wrong, if there is anybody to hear it: a panic, while another one unwinds, would end the
 /// process with all of its devices.
-fn complain(text: impl fmt::Display) {
+pub(crate) fn complain(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "snaptax: {text}");
 }
 
 /// A path as one line, without what a terminal would obey: others may have named it.
 fn printable(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let shown = text.chars().map(|c| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    });
-    shown.collect()
+    text::printable(&path.to_string_lossy())
 }
 
 /// Asks again until the answer is yes; `Ok(false)` when it still is no at the deadline.
@@ -95,18 +92,5 @@ pub(crate) fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result
         }
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(200));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case("/w/a b/\u{fc}", "/w/a b/\u{fc}")]
-    #[case("/w/\u{1b}[2J\n", "/w/\\u{1b}[2J\\n")]
-    fn a_terminal_obeys_no_path(#[case] path: &str, #[case] shown: &str) {
-        assert_eq!(printable(Path::new(path)), shown);
     }
 }

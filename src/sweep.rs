@@ -208,9 +208,15 @@ fn lock() -> Result<File, Error> {
     };
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let file = file.map_err(failed)?;
+    let mut told = false;
     let locked = storage::wait_until(LOCK_DEADLINE, || match file.try_lock() {
         Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::WouldBlock) => {
+            if !std::mem::replace(&mut told, true) {
+                storage::complain("waiting for another sweep to end");
+            }
+            Ok(false)
+        }
         Err(TryLockError::Error(source)) => Err(failed(source)),
     })?;
     if locked {

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 /// What each room may import; a room that is not listed here has no place in the house yet.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("command", &[]),
-    ("settings", &[]),
+    ("settings", &["text"]),
+    ("text", &[]),
     ("result", &[]),
     ("host", &["command", "settings", "storage"]),
-    ("storage", &["command", "result", "settings"]),
+    ("storage", &["command", "result", "settings", "text"]),
     ("server", &["command", "result", "settings"]),
     ("sweep", &["command", "storage"]),
     ("workload", &["result"]),

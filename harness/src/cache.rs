@@ -9,7 +9,7 @@ mod seal;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -41,7 +41,9 @@ pub(crate) enum Error {
     #[error(transparent)]
     File(#[from] file::Error),
     /// No directory is known.
-    #[error("no cache directory: neither SNAPTAX_CACHE, XDG_CACHE_HOME nor HOME is set; use --cache DIR")]
+    #[error(
+        "no cache directory: of SNAPTAX_CACHE, XDG_CACHE_HOME and HOME none is set to an absolute path; use --cache DIR"
+    )]
     NoDirectory,
     /// A signal came while others held a lock.
     #[error("interrupted")]
@@ -105,8 +107,9 @@ impl Cache {
     pub(crate) fn default_directory() -> Result<PathBuf, Error> {
         let variable = |name| {
             std::env::var_os(name)
-                .filter(|value| !value.is_empty())
                 .map(PathBuf::from)
+                // As the XDG base directory specification has it.
+                .filter(|path| path.is_absolute())
         };
         variable("XDG_CACHE_HOME")
             .or_else(|| Some(variable("HOME")?.join(".cache")))
@@ -182,7 +185,14 @@ impl Cache {
     pub(crate) fn get(&self, name: &str, key: &Key) -> Option<PathBuf> {
         let place = self.place(name, key);
         let mut seen = self.seen();
-        let kept = seen.entry(place.clone()).or_insert_with(|| self.keep(&place));
+        let kept = seen.entry(place.clone()).or_insert_with(|| {
+            let kept = self.keep(&place);
+            if let Err(Some(damage)) = &kept {
+                let note = format!("{} is damaged ({damage}) and is built anew", place.display());
+                self.progress.note(&note);
+            }
+            kept.ok()
+        });
         kept.is_some().then_some(place)
     }
 
@@ -190,19 +200,18 @@ impl Cache {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locked before it is looked at: others may be about to remove it.
-    fn keep(&self, image: &Path) -> Option<File> {
-        let lock = File::open(image).ok()?;
-        lock.try_lock_shared().ok()?;
+    /// The lock of an image that is whole; what is wrong with one that is not; nothing if there is none. It is locked
+    /// before it is looked at: others may be about to remove it.
+    fn keep(&self, image: &Path) -> Result<File, Option<String>> {
+        let lock = File::open(image).map_err(|_| None)?;
+        lock.try_lock_shared().map_err(|_| None)?;
         if !image.is_dir() {
-            return None;
+            return Err(None);
         }
-        if let Some(what) = seal::broken(image) {
-            let note = format!("{} is damaged ({what}) and is built anew", image.display());
-            self.progress.note(&note);
-            return None;
+        match seal::broken(image) {
+            Some(damage) => Err(Some(damage)),
+            None => Ok(lock),
         }
-        Some(lock)
     }
 
     /// The image of this name and key; built by `fill` into the directory it is given, if need be. Images of the
@@ -222,16 +231,16 @@ impl Cache {
         }
         let _lock = self.lock(name, &format!("another cargo experiments to build the {name} image"))?;
         // Whoever had the lock may have built it meanwhile.
-        self.seen().remove(&self.place(name, key));
-        if let Some(path) = self.get(name, key) {
-            return Ok(path);
+        let place = self.place(name, key);
+        if let Ok(lock) = self.keep(&place) {
+            self.seen().insert(place.clone(), Some(lock));
+            return Ok(place);
         }
         let scratch = self.scratch()?;
         let building = scratch.path().join("image");
         fs::create_dir(&building).map_err(|error| Error::from(file::error("create", &building)(error)))?;
         fill(&building)?;
         seal::write(&building, usage).map_err(|error| Error::from(file::error("seal", &building)(error)))?;
-        let place = self.place(name, key);
         if place.exists() {
             // Whoever still uses the damaged one has it open.
             fs::rename(&place, scratch.path().join("damaged"))
@@ -283,7 +292,8 @@ impl Cache {
 
     fn lock_file(&self, name: &str) -> Result<(PathBuf, File), Error> {
         let path = self.directory.join(format!("{name}.lock"));
-        let file = File::create(&path).map_err(file::error("open", &path))?;
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(file::error("open", &path))?;
         Ok((path, file))
     }
 

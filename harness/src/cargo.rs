@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use snaptax::command::{self, Command};
+use snaptax::text::printable;
 
 use crate::bound::bound;
 use crate::cli::Run;
@@ -34,6 +35,27 @@ pub(crate) enum Error {
     /// The experiments do not compile.
     #[error("the experiments do not build:\n{0}")]
     Build(String),
+    /// There is no such package.
+    #[error("there is no package {name} here; there are: {}", known.join(", "))]
+    NoPackage {
+        /// Its name.
+        name: String,
+        /// Those that are there.
+        known: Vec<String>,
+    },
+    /// There is no such test target.
+    #[error("there is no test target {name}; there are: {}", known.join(", "))]
+    NoTarget {
+        /// Its name.
+        name: String,
+        /// Those that are there.
+        known: Vec<String>,
+    },
+    /// The test binary does not list its tests.
+    #[error(
+        "the test binary does not list its tests: {0}\n  hint: what follows -- is for it; see `cargo test -- --help`"
+    )]
+    List(command::Error),
     /// It gave something unexpected.
     #[error("cargo's answer is not understood: {0}")]
     Answer(String),
@@ -51,6 +73,46 @@ pub(crate) struct Workspace {
     /// Where builds go.
     #[serde(rename = "target_directory")]
     pub(crate) target: PathBuf,
+    packages: Vec<Package>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Package {
+    name: String,
+    targets: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+impl Workspace {
+    /// Checks that there is what is to be built.
+    ///
+    /// # Errors
+    /// When there is no such package or test target; it names those that are there.
+    pub(crate) fn check(&self, run: &Run) -> Result<(), Error> {
+        let wanted = |package: &&Package| run.package.as_ref().is_none_or(|name| package.name == *name);
+        let packages: Vec<&Package> = self.packages.iter().filter(wanted).collect();
+        if let (Some(name), true) = (&run.package, packages.is_empty()) {
+            return Err(Error::NoPackage {
+                name: printable(name),
+                known: self.packages.iter().map(|package| package.name.clone()).collect(),
+            });
+        }
+        let targets = packages.iter().flat_map(|package| &package.targets);
+        let tests = targets.filter(|target| target.kind.iter().any(|kind| kind == "test"));
+        let known: Vec<String> = tests.map(|target| target.name.clone()).collect();
+        match known.contains(&run.test) {
+            true => Ok(()),
+            false => Err(Error::NoTarget {
+                name: printable(&run.test),
+                known,
+            }),
+        }
+    }
 }
 
 fn cargo() -> OsString {
@@ -127,12 +189,11 @@ pub(crate) fn libtest_args(run: &Run) -> Vec<String> {
 /// Names of the tests that these arguments select.
 ///
 /// # Errors
-/// When the test binary does not list them.
+/// When the test binary does not list them, or knows no such arguments.
 pub(crate) fn list(binary: &Path, args: &[String]) -> Result<Vec<String>, Error> {
-    let output = Command::new(binary)
-        .args(args)
-        .args(["--list", "--format=terse"])
-        .run()?;
+    // First, so that no argument can take it for its value: the tests would run, here.
+    let list = Command::new(binary).args(["--list", "--format=terse"]).args(args);
+    let output = list.run().map_err(Error::List)?;
     Ok(output
         .stdout
         .lines()
@@ -251,6 +312,30 @@ mod tests {
             String::from_utf8_lossy(&output.stderr),
         );
         assert!(stdout.starts_with("ran by /"), "{stdout}{stderr}");
+    }
+
+    #[rstest]
+    #[case(&["--test", "gate"], None)]
+    #[case(&["--test", "nope"], Some("there is no test target nope; there are: "))]
+    #[case(&["--package", "nope"], Some("there is no package nope here; there are: "))]
+    #[case(&["--package", "snaptax-harness", "--test", "gate"], Some("there is no test target gate; there are: command_line"))]
+    fn what_is_not_there_to_be_built_is_told_before_a_build(#[case] words: &[&str], #[case] said: Option<&str>) {
+        let cli = Cli::try_parse_from(["x"].iter().chain(words)).unwrap();
+        let checked = workspace().unwrap().check(&cli.run);
+        match said {
+            Some(said) => assert!(checked.unwrap_err().to_string().starts_with(said)),
+            None => checked.unwrap(),
+        }
+    }
+
+    #[test]
+    fn an_argument_without_its_value_does_not_run_the_tests_that_are_to_be_listed() {
+        let own = std::env::current_exe().unwrap();
+        let listed = list(
+            &own,
+            &["--exact".into(), "cargo::tests::no_such".into(), "--skip".into()],
+        );
+        assert!(listed.is_err() || listed.is_ok_and(|names| names.is_empty()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use snaptax::command::Command;
 use snaptax::report::{self, history};
 use snaptax::result::Record;
-use snaptax::settings::Settings;
+use snaptax::settings::{Settings, Size};
 use snaptax::storage::group_size;
 
 use crate::cache::Cache;
@@ -30,6 +30,9 @@ use crate::progress::Progress;
 use crate::{accelerator, file, requirements, run_directory};
 
 pub(crate) use error::Error;
+
+/// Windows of the shortest measurement: six rounds.
+const FEWEST_WINDOWS: u64 = 12;
 
 /// More processors than this do not make an emulated guest quicker.
 const MOST_PROCESSORS: usize = 4;
@@ -52,6 +55,8 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
         problems: errors.iter().map(ToString::to_string).collect(),
     })?;
     check_scale(&settings, run)?;
+    let workspace = cargo::workspace()?;
+    workspace.check(run)?;
     let progress = Progress::new();
     let args = cargo::libtest_args(run);
     if run.list {
@@ -61,7 +66,6 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
         return Ok(Exit::Within);
     }
     requirements::ensure(&progress, interrupt)?;
-    let workspace = cargo::workspace()?;
     let base = workspace.target.join("snaptax");
     let directory = run_directory::create(&base).map_err(file::error("create a run's directory in", &base))?;
 
@@ -102,9 +106,18 @@ fn check_scale(settings: &Settings, run: &Run) -> Result<(), Error> {
         problems
             .push("SNAPTAX_KEEP=1 is for tests that run on this machine: a guest is thrown away with all in it".into());
     }
-    let group = settings
-        .volume_size
-        .map(|volume| group_size(volume, settings.snapshot_size));
+    let memory = requirements::memory();
+    if memory.is_some_and(|memory| run.memory > memory) {
+        problems.push(format!(
+            "--memory {} is more than the {} that this machine has",
+            run.memory,
+            memory.unwrap_or(run.memory)
+        ));
+    }
+    // An experiment's own volume is not known here; its snapshot takes this much beside it.
+    let volume = settings.volume_size.unwrap_or(Size::bytes(0));
+    let given = settings.volume_size.is_some() || settings.snapshot_size.is_some();
+    let group = given.then(|| group_size(volume, settings.snapshot_size));
     if let Some(group) = group.filter(|group| *group > run.disk) {
         problems.push(format!(
             "SNAPTAX_VOLUME_SIZE and SNAPTAX_SNAPSHOT_SIZE need {group}, and the guest's disk has {}; use a larger --disk",
@@ -121,6 +134,15 @@ fn check_scale(settings: &Settings, run: &Run) -> Result<(), Error> {
     if let Some(minutes) = minutes.filter(|minutes| *minutes > run.timeout) {
         problems.push(format!(
             "SNAPTAX_BUDGET={minutes} is more than the {} minutes of --timeout; raise that to {} or more",
+            run.timeout,
+            minutes + 15
+        ));
+    }
+    let windows = settings.time.map(|time| time.as_secs() * FEWEST_WINDOWS / 60);
+    if let Some(minutes) = windows.filter(|minutes| *minutes > run.timeout) {
+        problems.push(format!(
+            "{FEWEST_WINDOWS} windows of SNAPTAX_TIME take {minutes} minutes, more than the {} of --timeout; raise that \
+             (and SNAPTAX_BUDGET) to {} or more",
             run.timeout,
             minutes + 15
         ));
@@ -223,6 +245,7 @@ struct Images {
 
 fn images(run: &Run, directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Images, Error> {
     let cache = open_cache(run.cache.as_deref(), progress, interrupt)?;
+    disk::require_space(&cache, run.disk)?;
     let processors = thread::available_parallelism()
         .map_or(1, usize::from)
         .min(MOST_PROCESSORS);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use snaptax::settings::Size;
+
 use crate::interrupt::Interrupt;
 use crate::packages::{self, Administrator};
 use crate::progress::Progress;
@@ -115,6 +117,13 @@ fn missing() -> Vec<(&'static str, &'static str)> {
         .filter(|(program, _)| !on_path(program));
     let files = FILES.iter().filter(|(file, _)| !Path::new(file).exists());
     programs.chain(files).copied().collect()
+}
+
+/// The machine's memory.
+pub(crate) fn memory() -> Option<Size> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(Size::kib(line.split_whitespace().next()?.parse().ok()?))
 }
 
 /// Whether a program of this name is in PATH.

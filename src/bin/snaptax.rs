@@ -174,18 +174,20 @@ fn sweep(dry_run: bool, kept: bool, asked: Option<RunId>) -> (String, u8) {
             let why = match remains.life() {
                 Life::Ended => "was kept, see --kept",
                 Life::Running => "is running",
-                Life::OutOfSight => {
-                    "may be running, in a container say: neither its process nor its directory is in sight; see --run"
-                }
+                Life::OutOfSight => "may be running out of sight, in a container say; if it does not, see --run",
             };
             text += &format!("run {run} {why}\n{things}");
         } else if dry_run {
             text += &format!("run {run} would be removed\n{things}");
-        } else if let Err(error) = remains.remove() {
-            complain(&format!("run {run}: {error}"));
-            code = ENVIRONMENT;
         } else {
-            text += &format!("run {run} removed\n{things}");
+            complain(&format!("removing what run {run} left"));
+            match remains.remove() {
+                Ok(()) => text += &format!("run {run} removed\n{things}"),
+                Err(error) => {
+                    complain(&format!("run {run}: {error}"));
+                    code = ENVIRONMENT;
+                }
+            }
         }
     }
     if text.is_empty() && code == 0 {

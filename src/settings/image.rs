@@ -1,3 +1,6 @@
+/// What Docker takes, and a file's name can hold.
+const LONGEST: usize = 200;
+
 /// Checks that an image's name is one that Docker takes (the grammar of distribution/reference):
 /// `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
 pub(super) fn check(image: &str) -> Result<(), String> {
@@ -8,6 +11,9 @@ pub(super) fn check(image: &str) -> Result<(), String> {
 }
 
 fn is_reference(image: &str) -> bool {
+    if image.len() > LONGEST {
+        return false;
+    }
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),

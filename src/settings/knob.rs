@@ -167,8 +167,9 @@ pub const KNOBS: &[Knob] = &[
         "NAME",
         "first part of the profile's name, for the machine and its disk [default: the host's name]",
         |s, v| {
-            if v.is_empty() || !v.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-                return Err("use letters, digits, - and _".into());
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            if v.is_empty() || v.len() > LONGEST_PROFILE || !v.chars().all(plain) {
+                return Err(format!("use letters, digits, - and _, {LONGEST_PROFILE} at most"));
             }
             s.profile = Some(v.into());
             Ok(())
@@ -198,6 +199,9 @@ const fn knob(
         set,
     }
 }
+
+/// It becomes part of a file's name, with the test's.
+const LONGEST_PROFILE: usize = 64;
 
 /// The form of a value that is a directory.
 pub(super) const DIRECTORY: &str = "DIR";

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 
 pub use id::{NoRunId, RunId};
 
-use crate::storage::{Error, complain, holders};
+use crate::storage::{Error, complain, holders, printable};
 
 /// Of a run's directory, whatever else the umask would allow: a directory that others may write to is no run's.
 const MODE: u32 = 0o755;
@@ -133,7 +133,7 @@ fn clear(path: &Path) -> Result<(), Error> {
             Some(name) if kind.is_dir() && OWN.contains(&name) => {}
             Some(MOUNT) if kind.is_dir() && is_empty(&inside.join(MOUNT)) => {}
             Some(name) if kind.is_file() && is_own_file(name) => files.push(inside.join(name)),
-            _ => return Err(refuse(format!("{} in it is not snaptax's", name.display()))),
+            _ => return Err(refuse(format!("{} in it is not snaptax's", printable(name.as_ref())))),
         }
     }
     let mut removed = || -> io::Result<()> {

@@ -1,4 +1,5 @@
 use snaptax::report::json;
+use snaptax::text::printable;
 
 use crate::exit::Exit;
 use crate::{accelerator, cache, cargo, file, guest, image, interrupt, packages, requirements};
@@ -25,7 +26,10 @@ pub(crate) enum Error {
     #[error(transparent)]
     Accelerator(accelerator::Error),
     /// No experiment matches.
-    #[error("no experiment matches {}\n  hint: `cargo experiments --list` names them all", filters.join(" "))]
+    #[error(
+        "no experiment matches{}\n  hint: `cargo experiments --list` names them all",
+        shown(filters)
+    )]
     NoMatch {
         /// The filters, or other arguments.
         filters: Vec<String>,
@@ -53,11 +57,18 @@ pub(crate) enum Error {
     File(#[from] file::Error),
 }
 
+fn shown(filters: &[String]) -> String {
+    filters.iter().map(|filter| format!(" {}", printable(filter))).collect()
+}
+
 impl Error {
     /// The exit code for it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::NoMatch { .. } | Self::Settings { .. } | Self::Native { .. } => Exit::Usage,
+            Self::Cargo(cargo::Error::NoPackage { .. } | cargo::Error::NoTarget { .. } | cargo::Error::List(_))
+            | Self::NoMatch { .. }
+            | Self::Settings { .. }
+            | Self::Native { .. } => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
             _ => Exit::Environment,
         }

@@ -21,7 +21,7 @@ pub(crate) fn measured(cache: &Cache, size: Size, interrupt: &Interrupt) -> Resu
     let key = Key::of(&["measured", &size.as_bytes().to_string()]);
     let directory = cache.get_or_build("disk", &key, Use::Written, |directory| -> Result<(), Error> {
         let path = directory.join("disk.raw");
-        require_space(directory, size)?;
+        check_space(directory, size)?;
         let filled = fill(&path, size.as_bytes(), interrupt);
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => Error::Supervise(interrupt::Error::Interrupted),
@@ -38,8 +38,19 @@ pub(crate) fn is_cached(cache: &Cache, size: Size) -> bool {
         .is_some()
 }
 
+/// Checks that there is room for the measured disk, should it have to be made.
+///
+/// # Errors
+/// When there is not.
+pub(crate) fn require_space(cache: &Cache, size: Size) -> Result<(), Error> {
+    match is_cached(cache, size) {
+        true => Ok(()),
+        false => check_space(cache.directory(), size),
+    }
+}
+
 /// A disk that is filled to its end may stop more than this.
-fn require_space(directory: &Path, size: Size) -> Result<(), Error> {
+fn check_space(directory: &Path, size: Size) -> Result<(), Error> {
     let free = free_space(directory).map_err(file::error("look at", directory))?;
     if free >= size {
         return Ok(());
