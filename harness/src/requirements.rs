@@ -123,7 +123,8 @@ fn missing() -> Vec<(&'static str, &'static str)> {
 pub(crate) fn memory() -> Option<Size> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(Size::kib(line.split_whitespace().next()?.parse().ok()?))
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(Size::mib(kib >> 10))
 }
 
 /// Whether a program of this name is in PATH.
