@@ -91,7 +91,7 @@ impl Server {
             })?;
         }
         image::ensure(&options.image, stop)?;
-        let name = image::container_name();
+        let name = image::container_name(&options.name);
         let container = image::request(&options, &name).start().map_err(|error| {
             image::remove_container(&name);
             Error::starting(&options.image, error)

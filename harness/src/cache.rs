@@ -28,6 +28,8 @@ const SCHEMA: &str = "2";
 
 /// Where scratch space is, inside the cache.
 const SCRATCH: &str = "snaptax-scratch";
+/// The lock of the one guest that runs at a time.
+const GUEST: &str = "guest";
 /// How the name of scratch space begins.
 const SCRATCH_PREFIX: &str = "scratch-";
 
@@ -132,6 +134,10 @@ impl Cache {
             interrupt: interrupt.clone(),
             seen: Arc::default(),
         };
+        // Another user's cache is told of now, and not after a build.
+        for name in [SCRATCH, GUEST] {
+            cache.lock_file(name)?;
+        }
         cache.sweep();
         Ok(cache)
     }
@@ -253,6 +259,14 @@ impl Cache {
         self.seen().insert(place.clone(), Some(lock));
         self.remove_others(name, key);
         Ok(place)
+    }
+
+    /// The lock of the one guest that runs at a time.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub(crate) fn alone(&self) -> Result<File, Error> {
+        self.lock(GUEST, "another guest to end")
     }
 
     /// The lock of this name, held as long as the file is open. A wait for others is shown, as one for `whom`.

@@ -57,6 +57,7 @@ impl Rig {
             let data = mounted.path().join("mysql");
             let mut options = ServerOptions::new(&settings.image, data, directory.path().join("run"));
             options.mysqld = setup.mysqld(settings);
+            options.name = lvm.run_id().name();
             options.labels = BTreeMap::from([
                 (RUN_LABEL.to_owned(), lvm.run_id().to_string()),
                 (DIRECTORY_LABEL.to_owned(), directory.path().display().to_string()),

@@ -70,8 +70,8 @@ pub(super) fn ensure(image: &str, stop: &AtomicBool) -> Result<(), Error> {
 }
 
 /// A name for a container, which nothing else on the machine has.
-pub(super) fn container_name() -> String {
-    format!("snaptax-{:016x}", rand::random::<u64>())
+pub(super) fn container_name(begin: &str) -> String {
+    format!("{begin}-{:08x}", rand::random::<u32>())
 }
 
 /// Removes a container that may have been made, though not started.

@@ -15,6 +15,8 @@ pub struct ServerOptions {
     pub socket_directory: PathBuf,
     /// What the server runs with.
     pub mysqld: MysqldOptions,
+    /// What the container's name begins with; something that nothing else has is added.
+    pub name: String,
     /// Labels of the container, to find it by when its owner was killed.
     pub labels: BTreeMap<String, String>,
 }
@@ -31,6 +33,7 @@ impl ServerOptions {
             data_directory: data_directory.into(),
             socket_directory: socket_directory.into(),
             mysqld: MysqldOptions::default(),
+            name: "snaptax".into(),
             labels: BTreeMap::new(),
         }
     }

@@ -26,10 +26,10 @@ pub struct Container {
     id: String,
 }
 
-/// The containers of all runs; none where Docker is not installed, or does not run.
+/// The containers of all runs, by label *and* name: images, and so other containers, inherit labels. None where Docker is not installed, or does not run.
 pub(super) fn list() -> Result<Vec<Container>, Error> {
-    let labels = [RUN_LABEL, DIRECTORY_LABEL].map(|label| format!("\t{{{{.Label \"{label}\"}}}}"));
-    let format = format!("{{{{.ID}}}}\t{{{{.Names}}}}{}", labels.concat());
+    let labels = [RUN_LABEL, DIRECTORY_LABEL].map(|label| format!(", {{{{json (.Label \"{label}\")}}}}"));
+    let format = format!("[{{{{json .ID}}}}, {{{{json .Names}}}}{}]", labels.concat());
     let command = Command::new("docker").args(["ps", "--all", "--no-trunc", "--filter"]);
     let command = command.arg(format!("label={RUN_LABEL}")).args(["--format", &format]);
     match command.deadline(DEADLINE).run() {
@@ -52,13 +52,13 @@ fn does_not_run(stderr: &str) -> bool {
 
 fn listed(text: &str) -> Vec<Container> {
     let container = |line: &str| {
-        let mut fields = line.split('\t');
-        let (id, name, run) = (fields.next()?, fields.next()?, fields.next()?);
+        let [id, name, run, directory]: [String; 4] = serde_json::from_str(line).ok()?;
+        let run = run.parse().ok().filter(|run| RunId::of_name(&name) == Some(*run))?;
         Some(Container {
-            run: run.parse().ok()?,
-            name: name.to_owned(),
-            directory: fields.next().filter(|path| !path.is_empty()).map(PathBuf::from),
-            id: id.to_owned(),
+            run,
+            name,
+            directory: Some(directory).filter(|path| !path.is_empty()).map(PathBuf::from),
+            id,
         })
     };
     text.lines().filter_map(container).collect()
@@ -84,9 +84,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_containers_with_the_id_of_a_run_are_listed() {
-        let text = "0a1b\tquirky_name\t812-90417-1\t/var/tmp/snaptax-812-90417-1\n\
-                    2c3d\tother\tmine\t\n4e5f\tolder\t812-90417-2\t\n6a7b\tnameless\n\n";
+    fn only_containers_with_the_name_and_label_of_a_run_are_listed() {
+        let text = [
+            r#"["0a1b", "snaptax-812-90417-1-0f3e", "812-90417-1", "/var/tmp/snaptax-812-90417-1"]"#,
+            r#"["2c3d", "other", "mine", ""]"#,
+            r#"["4e5f", "snaptax-812-90417-2-77aa", "812-90417-2", ""]"#,
+            r#"["6a7b", "inherits_a_label", "812-90417-1", ""]"#,
+            r#"["8c9d", "snaptax-812-90417-1-x", "812-90417-2", ""]"#,
+            r#"["ae0f", "two_lines", "812-90417-1\t/x\n4e5f\tvictim\t812-90417-1", ""]"#,
+            "no json",
+            "",
+        ];
+        let text = &text.join("\n");
         let found: Vec<_> = listed(text)
             .into_iter()
             .map(|container| (container.name, container.run.to_string(), container.directory))
@@ -95,8 +104,12 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("quirky_name".to_owned(), "812-90417-1".to_owned(), directory),
-                ("older".to_owned(), "812-90417-2".to_owned(), None)
+                (
+                    "snaptax-812-90417-1-0f3e".to_owned(),
+                    "812-90417-1".to_owned(),
+                    directory
+                ),
+                ("snaptax-812-90417-2-77aa".to_owned(), "812-90417-2".to_owned(), None)
             ]
         );
     }

@@ -161,16 +161,24 @@ fn all_that_a_dead_run_left_is_removed(place: Place, #[case] state: &str) {
 #[file_serial(storage)]
 fn a_dead_runs_container_is_removed_and_no_other(place: Place) {
     let image = std::env::var("SNAPTAX_IMAGE").unwrap_or_else(|_| "mysql:8.4".into());
-    let start = |label: &str| {
+    let start = |name: &str, label: &str| {
         run(&format!(
-            "docker run --detach --label {label} --network none {image} sleep 600"
+            "docker run --detach --name {name} --label {label} --network none {image} sleep 600"
         ))
     };
-    let container = start(&format!("org.snaptax.run={}", dead(1)));
+    let container = start(
+        &format!("snaptax-{}-1", dead(1)),
+        &format!("org.snaptax.run={}", dead(1)),
+    );
     let others = [
-        start("org.snaptax.run=mine"),
-        start(&format!("org.snaptax.other={}", dead(1))),
-        start(&format!("org.snaptax.run={ELSEWHERE}")),
+        start("mine", "org.snaptax.run=mine"),
+        start("another", &format!("org.snaptax.other={}", dead(1))),
+        // As one from an image that was committed from a run's container.
+        start("heir", &format!("org.snaptax.run={}", dead(1))),
+        start(
+            &format!("snaptax-{ELSEWHERE}-1"),
+            &format!("org.snaptax.run={ELSEWHERE}"),
+        ),
     ];
     assert_eq!(place.dead(ELSEWHERE), [], "its directory is out of sight");
     place

@@ -61,8 +61,8 @@ impl RunId {
         id.join("-").parse().ok()
     }
 
-    /// The name of its directory.
-    pub(in crate::storage) fn name(&self) -> String {
+    /// The name of its directory, and what the names of all its other things begin with.
+    pub(crate) fn name(&self) -> String {
         format!("{PREFIX}{self}")
     }
 }
