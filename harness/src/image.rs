@@ -20,14 +20,23 @@ use crate::{cache, file, guest, interrupt};
 /// What fetching and unpacking packages may take.
 const DEBOOTSTRAP_DEADLINE: Duration = Duration::from_secs(30 * 60);
 
+/// Namespaces of its own: its mounts, and all that it started, go with its first process.
+const ISOLATED: [&str; 6] = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"];
+
 /// mmdebstrap, for an image that is made in this directory.
 fn mmdebstrap(image: &Path) -> Command {
-    let command = bound("mmdebstrap").deadline(DEBOOTSTRAP_DEADLINE);
-    match image.parent() {
-        // Scratch space goes when a kill leaves something in it. Without root, other users' ids could not enter it.
-        Some(scratch) if rustix::process::geteuid().is_root() => command.env("TMPDIR", scratch),
-        _ => command,
+    // Without root, it takes namespaces by itself, with other users' ids, which could not enter scratch space.
+    if !rustix::process::geteuid().is_root() {
+        return bound("mmdebstrap").deadline(DEBOOTSTRAP_DEADLINE);
     }
+    let command = match Command::new("unshare").args(ISOLATED).arg("true").run() {
+        Ok(_) => bound("unshare").args(ISOLATED).arg("mmdebstrap"),
+        // In a container, perhaps.
+        Err(_) => bound("mmdebstrap"),
+    };
+    // Scratch space goes when a kill leaves something in it.
+    let scratch = image.parent().unwrap_or(image);
+    command.env("TMPDIR", scratch).deadline(DEBOOTSTRAP_DEADLINE)
 }
 
 /// Why an image could not be built.
