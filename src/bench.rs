@@ -26,6 +26,7 @@ mod measurement;
 mod processor;
 mod progress;
 mod rig;
+mod window;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

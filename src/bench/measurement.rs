@@ -1,40 +1,21 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::disturbance::Lookout;
-use super::processor::Processor;
 use super::progress::{say, step};
-use super::{Difference, Error, Rig, Setup, State, check};
+use super::window::Windows;
+use super::{Difference, Error, Rig, Setup};
 use crate::compare::{self, Plan, pilot_for};
 use crate::report::timings;
-use crate::result::{self, Comparison, EngineState, Side, Window};
+use crate::result::{self, Comparison, Side, Window};
 use crate::settings::{Settings, Size};
-use crate::storage::Counters;
-use crate::workload::{self, Load, Oltp, Sample};
-
-/// Load before the first round: the buffer pool fills, and the server comes to its pace.
-const WARM_UP: Duration = Duration::from_secs(20);
-
-/// Load between the end of what a window left behind and the next one, on top of what LVM takes for the one and the
-/// other.
-const SETTLE: Duration = Duration::from_secs(1);
-
-/// From a freeze, by a snapshot or for its own sake, to the start of the window. Making a snapshot holds up the
-/// transactions under way for a second or more, the sham for less: they are one in thirteen of a window's, and would
-/// decide its 95th percentile, unless they end before it.
-const LEAD: Duration = Duration::from_millis(2500);
+use crate::workload::{self, Load, Oltp};
 
 /// What a window takes beside its own length, when the machine is slow.
 const BETWEEN: Duration = Duration::from_secs(8);
-
-/// The length of windows from which on the waits around them are as long as said.
-const FULL: Duration = Duration::from_secs(10);
-
-/// How often a wait looks at signals and at the load.
-const POLL: Duration = Duration::from_millis(100);
 
 /// Time for rounds unless the settings give a budget.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
@@ -146,18 +127,18 @@ impl<'a> Measurement<'a> {
         load: &Load,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<(), Error> {
-        let warm_up = self.shortened(WARM_UP);
+        let mut windows = Windows::new(rig, load, difference, self.length, self.stop);
         say(&format!(
             "warm-up: {:.0} s, then {} rounds at least: {}",
-            warm_up.as_secs_f64(),
+            windows.warm_up().as_secs_f64(),
             self.plan.pilot(),
             minutes(2 * self.plan.pilot() as u32 * (self.length + BETWEEN))
         ));
-        self.wait(load, warm_up)?;
+        windows.wait(windows.warm_up())?;
 
         timings::mark("first_measured_transaction");
         let began = Instant::now();
-        self.rounds(1..=self.plan.pilot(), rig, load, difference)?;
+        self.rounds(1..=self.plan.pilot(), &mut windows)?;
         let wanted = self.plan.rounds(&self.windows);
         let rounds = wanted.min(self.affordable(began.elapsed()));
         if rounds > self.plan.pilot() && self.invalid.is_none() {
@@ -167,7 +148,7 @@ impl<'a> Measurement<'a> {
                 100.0 * self.plan.half_width(),
                 minutes(began.elapsed().mul_f64(more))
             ));
-            self.rounds(self.plan.pilot() + 1..=rounds, rig, load, difference)?;
+            self.rounds(self.plan.pilot() + 1..=rounds, &mut windows)?;
         }
         timings::add("rounds", began.elapsed().as_secs_f64());
         Ok(())
@@ -200,17 +181,17 @@ impl<'a> Measurement<'a> {
         (rounds - rounds % 2).max(self.plan.pilot())
     }
 
-    fn rounds<D: Difference>(
-        &mut self,
-        rounds: std::ops::RangeInclusive<usize>,
-        rig: &Rig,
-        load: &Load,
-        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
-    ) -> Result<(), Error> {
+    fn rounds<F, D>(&mut self, rounds: RangeInclusive<usize>, windows: &mut Windows<'_, F>) -> Result<(), Error>
+    where
+        F: FnMut(&Rig) -> Result<D, Error>,
+        D: Difference,
+    {
         for round in rounds {
             for side in compare::order(round) {
-                let window = self.window(round, side, rig, load, difference)?;
-                self.windows.push(window);
+                let taken = windows.take(round, side)?;
+                self.void(round, taken.invalid.as_deref());
+                self.difference = taken.difference.unwrap_or(std::mem::take(&mut self.difference));
+                self.windows.push(taken.window);
                 if self.invalid.is_some() {
                     return Ok(());
                 }
@@ -220,74 +201,11 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    fn window<D: Difference>(
-        &mut self,
-        round: usize,
-        side: Side,
-        rig: &Rig,
-        load: &Load,
-        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
-    ) -> Result<Window, Error> {
-        self.wait(load, self.shortened(SETTLE))?;
-        if side == Side::Without {
-            sham(rig)?;
-            let cut = self.cut(rig, load)?;
-            self.void(round, cut.disturbance.as_deref());
-            return Ok(cut.window(round, side, State::default()));
-        }
-        let difference = difference(rig)?;
-        if !difference.freezes() {
-            sham(rig)?;
-        }
-        self.difference = difference.describe();
-        let cut = self.cut(rig, load);
-        let state = difference.state();
-        let undone = difference.undo();
-        let cut = cut?;
-        let state = state?;
-        undone?;
-        self.void(round, state.invalid.as_deref().or(cut.disturbance.as_deref()));
-        Ok(cut.window(round, side, state))
-    }
-
     /// Nothing may be concluded any more.
     fn void(&mut self, round: usize, why: Option<&str>) {
         if let Some(why) = why {
             self.invalid.get_or_insert_with(|| format!("round {round}: {why}"));
         }
-    }
-
-    fn cut(&self, rig: &Rig, load: &Load) -> Result<Cut, Error> {
-        self.wait(load, self.shortened(LEAD))?;
-        let engine = rig.server().engine_state()?;
-        let (began, disk, processor) = (Instant::now(), rig.group().disk()?, Processor::now());
-        let mut lookout = Lookout::begin();
-        let sample = load.window(self.length, self.stop)?;
-        let elapsed = began.elapsed();
-        Ok(Cut {
-            engine,
-            sample,
-            disturbance: lookout.seen(),
-            disk_busy_percent: Counters::busy_percent(&disk, &rig.group().disk()?, elapsed),
-            processor_shares: processor
-                .zip(Processor::now())
-                .map(|(earlier, now)| now.shares(earlier, elapsed)),
-        })
-    }
-
-    fn wait(&self, load: &Load, length: Duration) -> Result<(), Error> {
-        let end = Instant::now() + length;
-        while Instant::now() < end {
-            check(self.stop)?;
-            load.check()?;
-            std::thread::sleep(POLL);
-        }
-        Ok(())
-    }
-
-    /// A wait around windows, in proportion where they are too short to measure anything and only try things out.
-    fn shortened(&self, wait: Duration) -> Duration {
-        wait.mul_f64((self.length.as_secs_f64() / FULL.as_secs_f64()).min(1.0))
     }
 
     fn round_under_way(&self) -> usize {
@@ -400,15 +318,6 @@ impl<'a> Measurement<'a> {
     }
 }
 
-/// What making a snapshot does, but for the snapshot: the filesystem is frozen for a moment, and LVM reports what
-/// there is before and after that.
-fn sham(rig: &Rig) -> Result<(), Error> {
-    rig.group().free()?;
-    rig.mounted().freeze_and_thaw()?;
-    rig.group().free()?;
-    Ok(())
-}
-
 fn minutes(time: Duration) -> String {
     match time.as_secs_f64() / 60.0 {
         less if less < 1.5 => "about a minute".to_owned(),
@@ -426,33 +335,6 @@ fn tainted(mut comparison: Comparison, error: &Error) -> Comparison {
         None => why,
     });
     comparison
-}
-
-/// What was seen during one window.
-struct Cut {
-    engine: EngineState,
-    sample: Sample,
-    disturbance: Option<String>,
-    disk_busy_percent: f64,
-    processor_shares: Option<(f64, f64)>,
-}
-
-impl Cut {
-    fn window(self, round: usize, side: Side, state: State) -> Window {
-        let (cpu_busy_percent, load_cpu_percent) = self.processor_shares.unzip();
-        Window {
-            round,
-            side,
-            seconds: self.sample.seconds,
-            counts: self.sample.counts,
-            latencies: self.sample.latencies,
-            disk_busy_percent: Some(self.disk_busy_percent),
-            cpu_busy_percent,
-            load_cpu_percent,
-            cow: state.cow,
-            engine: Some(self.engine),
-        }
-    }
 }
 
 fn versions(rig: &Rig) -> Result<BTreeMap<String, String>, Error> {
