@@ -84,17 +84,12 @@ fn moments() -> Vec<Moment> {
         ),
         moment(
             "server image, QEMU killed",
-            |scene| scene.runs("qemu-system-x86_64"),
-            15,
+            Scene::server_boots,
+            0,
             Victim::Program("qemu-system-x86_64"),
         ),
-        moment("server image", |scene| scene.runs("qemu-system-x86_64"), 30, KILL),
-        moment(
-            "measured disk",
-            |scene| scene.has("server-snaptax_mysql_debian-"),
-            1,
-            KILL,
-        ),
+        moment("server image", Scene::server_boots, 12, KILL),
+        moment("measured disk", |scene| scene.has_server(), 1, KILL),
         moment(
             "boot, QEMU killed",
             |scene| scene.console("Linux version"),
@@ -220,7 +215,8 @@ impl Scene {
             Victim::Harness(signal) => kill(run.id(), signal),
             Victim::Program(name) => {
                 let processes = self.processes();
-                let victim = processes.iter().find(|(_, program)| program == name).unwrap();
+                let victim = processes.iter().find(|(_, program)| program == name);
+                let victim = victim.unwrap_or_else(|| panic!("no {name} among {processes:?}"));
                 kill(victim.0, Signal::KILL);
             }
         }
@@ -255,10 +251,27 @@ impl Scene {
             .any(|name| name.strip_prefix(prefix).is_some_and(|rest| rest.len() == 16))
     }
 
+    /// Whether a server's image is there, of whatever name.
+    fn has_server(&self) -> bool {
+        let entries = fs::read_dir(&self.cache).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.path().is_dir())
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("server-"))
+    }
+
+    /// Whether a guest boots that makes the server's image.
+    fn server_boots(&self) -> bool {
+        self.printed("server-console.log", "Linux version") && self.runs("qemu-system-x86_64")
+    }
+
     /// Whether the last run's guest has printed this.
     fn console(&self, text: &str) -> bool {
+        self.printed("console.log", text)
+    }
+
+    fn printed(&self, log: &str, text: &str) -> bool {
         let run = fs::canonicalize(self.target.join("snaptax/latest")).unwrap_or_default();
-        fs::read(run.join("console.log")).is_ok_and(|log| String::from_utf8_lossy(&log).contains(text))
+        fs::read(run.join(log)).is_ok_and(|log| String::from_utf8_lossy(&log).contains(text))
     }
 
     fn said(&self, text: &str) -> bool {
