@@ -50,7 +50,13 @@ pub(crate) fn supervise(parent: u32, program: &[OsString], interrupt: &Interrupt
     if is_alone() {
         return Ok(ExitCode::FAILURE);
     }
-    let mut child = Command::new(program).args(args).stdin(Stdio::null()).spawn()?;
+    // Should this process, too, be killed, the program at least is.
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .spawn()?;
     let mut told = None;
     loop {
         if let Some(status) = child.try_wait()? {
