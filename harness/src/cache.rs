@@ -47,6 +47,9 @@ pub(crate) enum Error {
         "no cache directory: of SNAPTAX_CACHE, XDG_CACHE_HOME and HOME none is set to an absolute path; use --cache DIR"
     )]
     NoDirectory,
+    /// Its path cannot be written down.
+    #[error("{} is no path of UTF-8 letters; use another one with --cache DIR", .0.display())]
+    NotUtf8(PathBuf),
     /// A signal came while others held a lock.
     #[error("interrupted")]
     Interrupted,
@@ -125,6 +128,9 @@ impl Cache {
     /// # Errors
     /// When the directory cannot be made.
     pub(crate) fn open(directory: &Path, progress: &Progress, interrupt: &Interrupt) -> Result<Self, Error> {
+        if directory.to_str().is_none() {
+            return Err(Error::NotUtf8(directory.to_owned()));
+        }
         let scratch = directory.join(SCRATCH);
         fs::create_dir_all(&scratch).map_err(file::error("create", &scratch))?;
         let directory = fs::canonicalize(directory).map_err(file::error("find", directory))?;

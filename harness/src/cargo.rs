@@ -56,6 +56,9 @@ pub(crate) enum Error {
         "the test binary does not list its tests: {0}\n  hint: what follows -- is for it; see `cargo test -- --help`"
     )]
     List(command::Error),
+    /// This program cannot be found by PATH.
+    #[error("{} has a colon in it, which no path in PATH can have\n  hint: set CARGO_TARGET_DIR to another directory", .0.display())]
+    Colon(PathBuf),
     /// It gave something unexpected.
     #[error("cargo's answer is not understood: {0}")]
     Answer(String),
@@ -89,11 +92,12 @@ struct Target {
 }
 
 impl Workspace {
-    /// Checks that there is what is to be built.
+    /// Checks that there is what is to be built, and that it can be run.
     ///
     /// # Errors
-    /// When there is no such package or test target; it names those that are there.
+    /// When there is no such package or test target (it names those that are there), or no runner could be found.
     pub(crate) fn check(&self, run: &Run) -> Result<(), Error> {
+        search_path(&std::env::current_exe()?)?;
         let wanted = |package: &&Package| run.package.as_ref().is_none_or(|name| package.name == *name);
         let packages: Vec<&Package> = self.packages.iter().filter(wanted).collect();
         if let (Some(name), true) = (&run.package, packages.is_empty()) {
@@ -202,6 +206,14 @@ pub(crate) fn list(binary: &Path, args: &[String]) -> Result<Vec<String>, Error>
         .collect())
 }
 
+/// PATH with the directory of this program: cargo splits a runner at blanks, so its path cannot be written out.
+fn search_path(program: &Path) -> Result<OsString, Error> {
+    let directory = program.parent().unwrap_or(Path::new("/"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path));
+    std::env::join_paths(directories).map_err(|_| Error::Colon(directory.to_owned()))
+}
+
 /// Makes a call of cargo start test binaries with this program, a name in PATH with arguments, whatever they are
 /// built for. Otherwise experiments would run on this machine, perhaps as root.
 ///
@@ -229,12 +241,7 @@ pub(crate) fn test(
     interrupt: &Interrupt,
 ) -> Result<ExitStatus, Error> {
     let program = std::env::current_exe()?;
-    let directory = program.parent().unwrap_or(Path::new("/"));
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Cargo splits the runner at blanks, so a path is found by PATH instead of written out.
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path)))
-        .map_err(io::Error::other)?;
     let mut command = process::Command::new("setpriv");
     command
         .args(["--pdeathsig", "TERM", "--"])
@@ -244,7 +251,7 @@ pub(crate) fn test(
     let mut child = with_runner(command, &runner)
         .arg("--")
         .args(args)
-        .env("PATH", path)
+        .env("PATH", search_path(&program)?)
         .env(PLAN, plan)
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
@@ -326,6 +333,16 @@ mod tests {
             Some(said) => assert!(checked.unwrap_err().to_string().starts_with(said)),
             None => checked.unwrap(),
         }
+    }
+
+    #[test]
+    fn a_place_that_path_cannot_name_is_told() {
+        let error = search_path(Path::new("/a:b/debug/harness")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("/a:b/debug has a colon") && error.contains("CARGO_TARGET_DIR"),
+            "{error}"
+        );
+        assert!(search_path(Path::new("/a b/debug/harness")).is_ok());
     }
 
     #[test]
