@@ -1,6 +1,6 @@
 //! Kills at every step, from empty caches on: nothing is left running, mounted or half-built, and the next run goes on.
 //!
-//! It takes half an hour and both processors of a small machine, so it runs only when it is asked for:
+//! It takes ten minutes and both processors of a small machine, so it runs only when it is asked for:
 //! `cargo test --package snaptax-harness --test kills -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used)]
 
@@ -128,7 +128,7 @@ struct Scene {
 }
 
 #[test]
-#[ignore = "takes half an hour and both processors"]
+#[ignore = "takes ten minutes and both processors"]
 fn a_kill_at_any_step_leaves_no_process_and_no_mount_and_the_next_run_goes_on() {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root, "only root sees the environment of all that a run starts");
