@@ -196,7 +196,9 @@ pub(crate) fn libtest_args(run: &Run) -> Vec<String> {
 /// When the test binary does not list them, or knows no such arguments.
 pub(crate) fn list(binary: &Path, args: &[String]) -> Result<Vec<String>, Error> {
     // First, so that no argument can take it for its value: the tests would run, here.
-    let list = Command::new(binary).args(["--list", "--format=terse"]).args(args);
+    let list = Command::new(binary)
+        .args(["--list", "--format=terse"])
+        .args(without_format(args));
     let output = list.run().map_err(Error::List)?;
     Ok(output
         .stdout
@@ -204,6 +206,17 @@ pub(crate) fn list(binary: &Path, args: &[String]) -> Result<Vec<String>, Error>
         .filter_map(|line| line.strip_suffix(": test"))
         .map(str::to_owned)
         .collect())
+}
+
+/// The arguments but for the format of the tests' own output.
+fn without_format(args: &[String]) -> Vec<&String> {
+    let mut format_follows = false;
+    args.iter()
+        .filter(|arg| {
+            let is_format = std::mem::replace(&mut format_follows, *arg == "--format");
+            !(is_format || *arg == "--format" || arg.starts_with("--format="))
+        })
+        .collect()
 }
 
 /// PATH with the directory of this program: cargo splits a runner at blanks, so its path cannot be written out.
@@ -333,6 +346,15 @@ mod tests {
             Some(said) => assert!(checked.unwrap_err().to_string().starts_with(said)),
             None => checked.unwrap(),
         }
+    }
+
+    #[rstest]
+    #[case(&["--format=pretty", "thick"], &["thick"])]
+    #[case(&["--format", "pretty", "thick"], &["thick"])]
+    #[case(&["--exact", "thick"], &["--exact", "thick"])]
+    fn tests_are_listed_in_one_format_whatever_they_print_in(#[case] args: &[&str], #[case] left: &[&str]) {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        assert_eq!(without_format(&args), left);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     if run.list {
         let binary = build(run, &progress, interrupt)?;
         let names = selected(&binary, &args, run)?;
-        print(&names.iter().map(|name| format!("{name}\n")).collect::<String>());
+        print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())?;
         return Ok(Exit::Within);
     }
     requirements::ensure(&progress, interrupt)?;
@@ -172,8 +172,7 @@ pub(crate) fn server_archive(place: Option<&Path>, interrupt: &Interrupt) -> Res
     let archive = step(&progress, "server packages", false, || {
         archive::ensure(&cache, interrupt)
     })?;
-    print(&format!("{}\n{}\n", archive.path.display(), archive.source));
-    Ok(())
+    print(&format!("{}\n{}\n", archive.path.display(), archive.source))
 }
 
 fn open_cache(place: Option<&Path>, progress: &Progress, interrupt: &Interrupt) -> Result<Cache, Error> {
@@ -377,15 +376,21 @@ fn write_timings(directory: &Path, started: SystemTime, progress: &Progress, out
 
 fn show(records: &[Record], directory: &Path) {
     if !records.is_empty() {
-        print(&(report::table(records) + "\n"));
+        // They are in a file, too.
+        let _ = print(&(report::table(records) + "\n"));
     }
     let _ = writeln!(io::stderr(), "   results in {}", directory.display());
 }
 
 /// A reader that went away must not change the exit code.
-fn print(text: &str) {
+fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(file::error("write to", Path::new("standard output"))(error).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub(crate) mod returned;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -104,13 +105,12 @@ pub(crate) enum Error {
         tail: String,
     },
     /// The guest ended by itself.
-    #[error(
-        "the guest ended during \"{step}\" (its kernel panicked, or QEMU failed)\n{}",
-        quoted(tail)
-    )]
+    #[error("the guest ended during \"{step}\" (QEMU ended with {status})\n{}", quoted(tail))]
     Ended {
         /// The step.
         step: String,
+        /// How QEMU ended: in order, where the guest's kernel panicked.
+        status: ExitStatus,
         /// QEMU's errors and the console's last lines.
         tail: String,
     },
@@ -209,10 +209,10 @@ impl Boot<'_> {
                 {
                     progress.note("the guest's kernel panicked while booting; booting again");
                 }
-                Err(Error::Ended { step, tail }) => {
+                Err(Error::Ended { step, status, tail }) => {
                     let said = fs::read_to_string(&errors).unwrap_or_default();
                     let tail = format!("{}\n{tail}", said.trim()).trim().to_owned();
-                    return Err(Error::Ended { step, tail });
+                    return Err(Error::Ended { step, status, tail });
                 }
                 Err(error) => return Err(error),
             }
@@ -248,8 +248,7 @@ impl Watch<'_> {
             // Asked before the files are read: what it wrote before its end is then still seen.
             let ended = qemu
                 .ended()
-                .map_err(file::error("wait for", Path::new("qemu-system-x86_64")))?
-                .is_some();
+                .map_err(file::error("wait for", Path::new("qemu-system-x86_64")))?;
             let lines = self
                 .status
                 .lines()
@@ -274,9 +273,10 @@ impl Watch<'_> {
                     Err(line) => self.progress.note(&format!("guest: {line}")),
                 }
             }
-            if ended {
+            if let Some(status) = ended {
                 return Err(Error::Ended {
                     step: self.name.clone(),
+                    status,
                     tail: console::tail(self.boot.console, TAIL),
                 });
             }

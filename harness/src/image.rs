@@ -69,11 +69,13 @@ pub(crate) enum Error {
     File(#[from] file::Error),
     /// There is no room for the measured disk.
     #[error(
-        "the measured disk takes {size}, and {} has {free} free\n  hint: make room, name another place with --cache, or a \
+        "{what} takes {size}, and {} has {free} free\n  hint: make room, name another place with --cache, or a \
          smaller --disk",
         directory.display()
     )]
     Space {
+        /// What it is for.
+        what: &'static str,
         /// Where it was to be.
         directory: PathBuf,
         /// Its size.

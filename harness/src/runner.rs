@@ -117,6 +117,7 @@ fn run_planned(
     let cache = Cache::open(&plan.cache, progress, interrupt)?;
     let _alone = guest::alone(&cache)?;
     let scratch = cache.scratch()?;
+    disk::require_scratch(scratch.path())?;
     let overlay = scratch.path().join("docker.qcow2");
     disk::overlay(&overlay, &plan.docker)?;
 

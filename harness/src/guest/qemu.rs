@@ -85,6 +85,9 @@ impl Drive {
         let mut drive = OsString::from(format!("if=none,id={},format={format},cache=unsafe", self.serial));
         if self.read_only {
             drive.push(",readonly=on");
+        } else {
+            // Unless told so, QEMU stops the whole guest when the host's disk is full, and says nothing.
+            drive.push(",werror=report");
         }
         if let Some(iops) = self.iops {
             drive.push(format!(",throttling.iops-total={iops}"));
@@ -283,7 +286,7 @@ mod tests {
         let line = line(Accelerator::Tcg, &[], &[Drive::read_only("root", "/c/root"), measured]);
         let expected = "id=root,format=raw,cache=unsafe,readonly=on,file=/c/root";
         assert!(line.contains(expected), "{line}");
-        let expected = "id=measured,format=raw,cache=unsafe,throttling.iops-total=1200,file=/c/a,,b.raw";
+        let expected = "id=measured,format=raw,cache=unsafe,werror=report,throttling.iops-total=1200,file=/c/a,,b.raw";
         assert!(line.contains(expected), "{line}");
         assert!(line.contains("virtio-blk-pci,drive=measured,serial=measured"), "{line}");
     }

@@ -13,6 +13,9 @@ use crate::cache::{Cache, Key, Use};
 use crate::file;
 use crate::interrupt::{self, Interrupt};
 
+/// What a guest writes beside the measured disk, with room to spare.
+const SCRATCH: Size = Size::mib(512);
+
 /// The measured disk: a file written in full, so that the host allocates nothing while the guest measures.
 ///
 /// # Errors
@@ -21,7 +24,7 @@ pub(crate) fn measured(cache: &Cache, size: Size, interrupt: &Interrupt) -> Resu
     let key = Key::of(&["measured", &size.as_bytes().to_string()]);
     let directory = cache.get_or_build("disk", &key, Use::Written, |directory| -> Result<(), Error> {
         let path = directory.join("disk.raw");
-        check_space(directory, size)?;
+        check_space("the measured disk", directory, size)?;
         let filled = fill(&path, size.as_bytes(), interrupt);
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => Error::Supervise(interrupt::Error::Interrupted),
@@ -45,17 +48,26 @@ pub(crate) fn is_cached(cache: &Cache, size: Size) -> bool {
 pub(crate) fn require_space(cache: &Cache, size: Size) -> Result<(), Error> {
     match is_cached(cache, size) {
         true => Ok(()),
-        false => check_space(cache.directory(), size),
+        false => check_space("the measured disk", cache.directory(), size),
     }
 }
 
+/// Checks that there is room for what a guest writes to its other disk and sends back.
+///
+/// # Errors
+/// When there is not.
+pub(crate) fn require_scratch(directory: &Path) -> Result<(), Error> {
+    check_space("a guest", directory, SCRATCH)
+}
+
 /// A disk that is filled to its end may stop more than this.
-fn check_space(directory: &Path, size: Size) -> Result<(), Error> {
+fn check_space(what: &'static str, directory: &Path, size: Size) -> Result<(), Error> {
     let free = free_space(directory).map_err(file::error("look at", directory))?;
     if free >= size {
         return Ok(());
     }
     Err(Error::Space {
+        what,
         directory: directory.to_owned(),
         size,
         free,
