@@ -148,8 +148,7 @@ impl MountPoint {
             }
             return Ok(());
         }
-        let mut holders = holders::of_directory(&self.directory);
-        holders.extend(holders::of_device(number));
+        let mut holders = holders::of_device(number);
         holders.extend(failure.map(|failure| failure.to_string()));
         Err(Error::StillHeld {
             what: self.directory.display().to_string(),

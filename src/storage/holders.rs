@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+
 use crate::storage::printable;
 use crate::storage::report::device_number;
 
@@ -14,7 +16,9 @@ pub(super) fn number_of(node: &Path) -> Option<(u32, u32)> {
     Some((rustix::fs::major(device), rustix::fs::minor(device)))
 }
 
-/// Who holds a device: other devices on top of it, every mount of it in any mount namespace, and who has it open.
+/// Who holds a device: other devices on top of it, every mount of it in any mount namespace, and processes that have
+/// it open, or that work in or have open something on it. The latter may be in a mount that is gone from every
+/// namespace: removing a directory takes off what others have mounted there.
 pub(super) fn of_device(number: (u32, u32)) -> Vec<String> {
     let (major, minor) = number;
     let stacked = fs::read_dir(format!("/sys/dev/block/{major}:{minor}/holders"))
@@ -35,19 +39,28 @@ pub(super) fn of_device(number: (u32, u32)) -> Vec<String> {
         let mounts = mounts(&text).filter(|(device, _)| *device == number);
         holders.extend(mounts.map(|(_, at)| format!("{}, as a mount at {}", describe(&process), printable(&at))));
     }
-    let open = processes().filter(|process| has_open(process, number));
-    holders.extend(open.map(|process| format!("{}, which has it open", describe(&process))));
+    holders.extend(using(|link| is_on(link, number)));
     holders
 }
 
-fn has_open(process: &Path, number: (u32, u32)) -> bool {
-    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    let devices = files.filter_map(|file| fs::read_link(file.path()).ok().filter(|path| path.starts_with("/dev")));
-    devices.filter_map(|path| number_of(&path)).any(|found| found == number)
+/// Whether what a link in `/proc` leads to lies on a device, or is the device itself.
+fn is_on(link: &Path, number: (u32, u32)) -> bool {
+    // A network filesystem is not asked anew: it may not answer.
+    let stat = rustix::fs::statx(rustix::fs::CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    stat.is_ok_and(|stat| {
+        let device = (stat.stx_rdev_major, stat.stx_rdev_minor);
+        let is_block = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::BlockDevice;
+        (stat.stx_dev_major, stat.stx_dev_minor) == number || is_block && device == number
+    })
 }
 
 /// Processes that work in, or have open, a file or something below a directory.
 pub(crate) fn of_directory(directory: &Path) -> Vec<String> {
+    using(|link| fs::read_link(link).is_ok_and(|used| used.starts_with(directory)))
+}
+
+/// Processes that work in, or have open, what is asked for; each with the first that is.
+fn using(is_meant: impl Fn(&Path) -> bool) -> Vec<String> {
     processes()
         .filter_map(|process| {
             let open = fs::read_dir(process.join("fd"))
@@ -56,9 +69,7 @@ pub(crate) fn of_directory(directory: &Path) -> Vec<String> {
                 .flatten()
                 .map(|entry| entry.path());
             let links = ["cwd", "root"].map(|name| process.join(name)).into_iter().chain(open);
-            let used = links
-                .filter_map(|link| fs::read_link(link).ok())
-                .find(|used| used.starts_with(directory))?;
+            let used = fs::read_link(links.into_iter().find(|link| is_meant(link))?).unwrap_or_default();
             Some(format!("{}, with {}", describe(&process), printable(&used)))
         })
         .collect()
@@ -219,15 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_a_device_open_is_named() {
-        let null = fs::File::open("/dev/null").unwrap();
-        let me = format!("process {} ", std::process::id());
-        let holders = of_device(number_of(Path::new("/dev/null")).unwrap());
-        assert!(holders.iter().any(|holder| holder.starts_with(&me)), "{holders:?}");
-        drop(null);
-    }
-
-    #[test]
     fn a_process_that_has_a_file_open_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let _open = fs::File::create(directory.path().join("ibdata1")).unwrap();
@@ -239,6 +241,17 @@ mod tests {
                 .any(|holder| holder.starts_with(&me) && holder.ends_with("ibdata1")),
             "{holders:?}"
         );
+    }
+
+    #[test]
+    fn a_process_that_has_a_file_open_on_a_device_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ibdata1");
+        let open = fs::File::create(&path).unwrap();
+        let device = open.metadata().unwrap().dev();
+        let holders = of_device((rustix::fs::major(device), rustix::fs::minor(device)));
+        let me = format!("process {} ", std::process::id());
+        assert!(holders.iter().any(|holder| holder.starts_with(&me)), "{holders:?}");
     }
 
     #[test]

@@ -194,7 +194,9 @@ impl Lv {
             .ok_or_else(|| Error::unreadable(lv.full_name(), "lvs does not list it"))?;
         lv.path = row.text("lv_dm_path").map(PathBuf::from).unwrap_or_default();
         let attr = row.text("lv_attr").unwrap_or_default();
-        if !LvAttr::parse(attr).is_some_and(|attr| attr.is_active()) || !lv.path.exists() {
+        // A small snapshot under load may be lost by now, which its state tells whoever measures with it.
+        let has_device = LvAttr::parse(attr).is_some_and(|attr| attr.is_active() || attr.is_lost());
+        if !has_device || !lv.path.exists() {
             return Err(lv.not_as_asked("device", "active", format!("not, or without node (lv_attr {attr})")));
         }
         Ok((lv, row))

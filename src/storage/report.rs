@@ -97,6 +97,12 @@ impl LvAttr {
     pub fn is_active(&self) -> bool {
         self.state == 'a'
     }
+
+    /// Whether the volume is a snapshot that has overflown; it has a device.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.state == 'I'
+    }
 }
 
 /// A loop device with a file behind it.

@@ -4,10 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::command;
 use crate::settings::Size;
 use crate::storage::{BackingFile, Counters, Error, LoopDevice, Lvm, VolumeBuilder, complain, dm};
 
 const LEAST: Size = Size::mib(8);
+
+/// LVM's exit status for a command line that it does not understand.
+const USAGE: i32 = 3;
 
 /// What LVM itself takes of a group, generously.
 const RESERVE: Size = Size::mib(16);
@@ -248,10 +252,18 @@ impl Registered {
             removed: false,
         };
         let (device, tags) = (device.to_string_lossy(), group.lvm.tags());
-        let mut args = vec!["vgcreate", "--yes", "--setautoactivation", "n"];
-        args.extend(tags.iter().map(String::as_str));
-        args.extend([group.name.as_str(), &*device]);
-        group.lvm.run(format!("create volume group {}", group.name), &args)?;
+        let doing = format!("create volume group {}", group.name);
+        let vgcreate = |options: &[&str]| {
+            let tags = tags.iter().map(String::as_str);
+            let args = ["vgcreate", "--yes"].into_iter().chain(options.iter().copied());
+            let args: Vec<&str> = args.chain(tags).chain([group.name.as_str(), &*device]).collect();
+            group.lvm.run(&doing, &args)
+        };
+        // So that the host's udev rules leave it alone.
+        match vgcreate(&["--setautoactivation", "n"]) {
+            Err(error) if is_of_usage(&error) => vgcreate(&[])?,
+            other => other?,
+        };
         Ok(group)
     }
 
@@ -291,6 +303,14 @@ impl Drop for Registered {
             complain(format_args!("left behind: {error}"));
         }
     }
+}
+
+/// Whether LVM does not know an option, as versions before 2.03.12 do not know `--setautoactivation`.
+fn is_of_usage(error: &Error) -> bool {
+    let Error::Command { source, .. } = error else {
+        return false;
+    };
+    matches!(source, command::Error::Failed { status, .. } if status.code() == Some(USAGE))
 }
 
 fn exists(lvm: &Lvm, name: &str) -> Result<bool, Error> {

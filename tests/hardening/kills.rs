@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::fs::OFlags;
-use snaptax::bench;
+use snaptax::bench::{self, Experiment};
 use snaptax::command::Command;
 use snaptax::prelude::*;
 use snaptax::server::MysqldOptions;
@@ -89,25 +89,30 @@ fn a_killed_run_leaves_nothing_after_the_next_sweep_and_its_neighbours_unharmed(
     assert!(stall < LONGEST_STALL, "a write to a foreign group took {stall:?}");
 }
 
-/// Every step of an experiment, at the smallest scale.
+/// Every step of an experiment.
 fn short_experiment() {
-    let options = MysqldOptions {
-        buffer_pool: Size::mib(8),
-        redo_capacity: Size::mib(8),
-        ..MysqldOptions::default()
-    };
-    let comparison = bench::bench()
-        .load(Oltp::sysbench_0_4().rows(2000).threads(2).uniform())
+    let comparison = smallest_experiment()
         .with(|rig| rig.volume().thick_snapshot("snap").create())
-        .window(Duration::from_secs(1))
-        .half_width(10.0)
-        .volume_size(Size::mib(320))
-        .mysqld(options)
         .measure()
         .unwrap();
     // So short a window says nothing about a ratio, whatever its interval; that there is one shows that every step was
     // taken.
     assert!(comparison.throughput.is_some());
+}
+
+/// An experiment at the smallest scale, without a difference yet.
+pub(crate) fn smallest_experiment() -> Experiment<impl FnMut(&Rig) -> snaptax::Result<()>> {
+    let options = MysqldOptions {
+        buffer_pool: Size::mib(8),
+        redo_capacity: Size::mib(8),
+        ..MysqldOptions::default()
+    };
+    bench::bench()
+        .load(Oltp::sysbench_0_4().rows(2000).threads(2).uniform())
+        .window(Duration::from_secs(1))
+        .half_width(10.0)
+        .volume_size(Size::mib(320))
+        .mysqld(options)
 }
 
 /// What it took, if it ended by itself, which it must have done well; otherwise it is killed.

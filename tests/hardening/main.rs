@@ -4,5 +4,14 @@
 mod guest;
 mod kills;
 mod native;
+mod overflow;
 mod storage;
 mod sweep;
+
+/// For what changes the machine itself.
+fn require_guest(why: &str) {
+    assert!(
+        std::env::var_os("SNAPTAX_VERSIONS").is_some(),
+        "{why}: for a guest only"
+    );
+}

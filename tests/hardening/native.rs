@@ -8,6 +8,7 @@ use snaptax::command::{Command, Output};
 use snaptax::settings::Settings;
 
 use crate::kills::{THIS_TEST as SHORT, VICTIM, assert_nothing_is_left, victim};
+use crate::require_guest;
 
 const USER: &str = "somebody";
 
@@ -29,8 +30,7 @@ fn as_user(line: &str) -> Output {
 #[test]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
 fn a_user_is_told_at_once_what_is_missing_and_with_sudo_it_runs_also_after_a_killed_one() {
-    let in_guest = std::env::var_os("SNAPTAX_VERSIONS").is_some();
-    assert!(in_guest, "this makes a user who may do anything: for a guest only");
+    require_guest("this makes a user who may do anything");
     Command::new("useradd").args(["--create-home", USER]).run().unwrap();
     fs::write("/etc/sudoers.d/somebody", format!("{USER} ALL=(ALL) NOPASSWD: ALL\n")).unwrap();
     let binary = std::env::current_exe().unwrap();

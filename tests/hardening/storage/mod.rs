@@ -1,10 +1,15 @@
+mod filesystem;
+mod host;
+mod logical_volume;
 mod loop_device;
 mod snapshot;
+mod udev;
 mod volume_group;
 
+use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -67,6 +72,35 @@ fn group_named(name: &str, directory: &TempDir, size: Size) -> VolumeGroup {
         .size(size)
         .create()
         .unwrap()
+}
+
+/// What LVM prints with a group's own configuration.
+fn own_lvm(directory: &TempDir, args: &[&str]) -> String {
+    let command = Command::new("lvm").args(args);
+    let command = command.env("LVM_SYSTEM_DIR", directory.path().join("lvm"));
+    command.run().unwrap().stdout.trim().to_owned()
+}
+
+/// Set for tests that [`run_with_lvm`] runs.
+const ANOTHER_LVM: &str = "HARDENING_LVM";
+
+/// Runs one of these tests in a process of its own, whose `lvm` is this script; in there, `lvm` is LVM's own. The
+/// environment of a test cannot be changed safely.
+fn run_with_lvm(script: &str, test: &str) {
+    let directory = work_dir();
+    let lvm = directory.path().join("lvm");
+    fs::write(&lvm, format!("#!/bin/sh\nPATH=${{PATH#*:}}\n{script}\n")).unwrap();
+    fs::set_permissions(&lvm, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.path().display(), env::var("PATH").unwrap());
+    let test = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact"])
+        .arg(format!("storage::{test}"));
+    let output = test.env("PATH", path).env(ANOTHER_LVM, "1").run().unwrap();
+    assert!(output.stdout.contains("1 passed"), "{}", output.stdout);
+}
+
+fn has_another_lvm() -> bool {
+    env::var_os(ANOTHER_LVM).is_some()
 }
 
 /// A mounted ext4 of 64 MiB.

@@ -1,8 +1,11 @@
 use serial_test::file_serial;
+use snaptax::bench::Difference;
+use snaptax::command::Command;
+use snaptax::result::CowFill;
 use snaptax::settings::Size;
-use snaptax::storage::{Error, SnapshotStatus};
+use snaptax::storage::{Error, LvAttr, SnapshotStatus};
 
-use super::{assert_nothing_remains, group, mounted, open_direct, work_dir, write_chunk, written_file};
+use super::{assert_nothing_remains, group, mounted, open_direct, own_lvm, work_dir, write_chunk, written_file};
 
 #[test]
 #[ignore = "needs root and device-mapper"]
@@ -62,15 +65,37 @@ fn a_snapshot_that_overflows_is_lost_and_says_so() {
     let directory = work_dir();
     let group = group(&directory, Size::mib(128));
     let volume = group.volume("datalv").size(Size::mib(16)).create().unwrap();
-    let snapshot = volume.thick_snapshot("snap").size(Size::mib(4)).create().unwrap();
+    let builder = volume.thick_snapshot("snap").size(Size::mib(4));
+    let snapshot = builder.chunk_size(Size::kib(512)).create().unwrap();
+    let state = || {
+        let name = format!("{}/snap", group.name());
+        let attr = own_lvm(&directory, &["lvs", "--noheadings", "--options", "lv_attr", &name]);
+        LvAttr::parse(&attr).unwrap().state
+    };
     let node = open_direct(volume.path());
-    (0..2048).for_each(|chunk| write_chunk(&node, chunk));
+    // A chunk of the eight for the header and one for metadata leave six.
+    (0..6).for_each(|chunk| write_chunk(&node, 128 * chunk));
+    assert_eq!(
+        snapshot.fill().unwrap(),
+        CowFill {
+            percent: 100.0,
+            chunks: 6
+        }
+    );
+    assert_eq!((snapshot.state().unwrap().invalid, state()), (None, 'a'));
+
+    write_chunk(&node, 128 * 6);
     let status = snapshot.status().unwrap();
     assert!(
         matches!(status, SnapshotStatus::Invalid | SnapshotStatus::Overflow),
         "{status}"
     );
-    assert!(matches!(snapshot.fill(), Err(Error::SnapshotLost { .. })));
+    let error = snapshot.fill().unwrap_err();
+    assert!(matches!(error, Error::SnapshotLost { .. }), "{error}");
+    assert_eq!(snapshot.state().unwrap().invalid, Some(error.to_string()));
+    assert_eq!(state(), 'I');
+    let origin = Command::new("dmsetup").arg("status").arg(volume.path()).run().unwrap();
+    assert_eq!(origin.stdout.parse::<SnapshotStatus>().unwrap(), SnapshotStatus::Origin);
     drop(node);
     snapshot.remove().unwrap();
     volume.remove().unwrap();
@@ -84,11 +109,11 @@ fn a_snapshot_that_overflows_is_lost_and_says_so() {
 fn a_snapshot_of_the_default_size_survives_every_chunk_being_written() {
     let directory = work_dir();
     let group = group(&directory, Size::mib(128));
-    let volume = group.volume("datalv").size(Size::mib(16)).create().unwrap();
+    let volume = group.volume("datalv").size(Size::mib(8)).create().unwrap();
     let snapshot = volume.thick_snapshot("snap").create().unwrap();
     let node = open_direct(volume.path());
-    (0..4096).for_each(|chunk| write_chunk(&node, chunk));
-    assert_eq!(snapshot.fill().unwrap().chunks, 4096);
+    (0..2048).for_each(|chunk| write_chunk(&node, chunk));
+    assert_eq!(snapshot.fill().unwrap().chunks, 2048);
     drop(node);
 }
 
