@@ -230,6 +230,12 @@ mod tests {
     }
 
     #[test]
+    fn a_character_device_of_the_same_number_is_another_one() {
+        let null = Path::new("/dev/null");
+        assert!(!is_on(null, number_of(null).unwrap()));
+    }
+
+    #[test]
     fn a_process_that_has_a_file_open_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let _open = fs::File::create(directory.path().join("ibdata1")).unwrap();

@@ -67,6 +67,8 @@ fn a_mount_in_use_here_or_in_a_copy_of_the_mounts_names_who_uses_it_and_goes_bef
     let file = File::create(opened.path().join("ibdata1")).unwrap();
     let nodes = [&copied, &entered].map(|mounted| mounted.volume().path().to_owned());
 
+    let node = File::open(&nodes[0]).unwrap();
+
     let messages = thread::scope(|scope| {
         let unmount = |mounted: Mounted| scope.spawn(|| mounted.unmount().map(drop).unwrap_err().to_string());
         let unmounts = [opened, copied, entered].map(unmount);
@@ -84,13 +86,18 @@ fn a_mount_in_use_here_or_in_a_copy_of_the_mounts_names_who_uses_it_and_goes_bef
         assert!(message.contains(&told), "{told} in {message}");
     }
     assert!(messages[0].contains("ibdata1"), "{}", messages[0]);
+    let has_node = messages[1].lines().any(|line| {
+        let line = line.trim_start();
+        line.starts_with(&format!("process {} ", std::process::id())) && line.contains(", with /dev/")
+    });
+    assert!(has_node, "{}", messages[1]);
     assert_eq!(opened_group.free().unwrap(), free, "the volume is gone");
     assert!(
         nodes.iter().all(|node| node.exists()),
         "nothing is taken from whoever still uses it"
     );
 
-    drop((copy, inside));
+    drop((copy, inside, node));
     drop((opened_group, copied_group, entered_group));
     fs::remove_dir(copied_at).unwrap();
     directories
