@@ -21,17 +21,22 @@ fn what_an_earlier_volume_left_on_the_same_extents_is_wiped_without_a_question()
         "mkswap \"$0\"",
         "echo 'label: gpt' | sfdisk --quiet \"$0\"",
     ];
-    for make in makers {
+    let signatures = |node: &Path| Command::new("wipefs").arg(node).run().unwrap().stdout;
+    let marked = |make| {
         let volume = scratch();
         Command::new("sh").args(["-c", make]).arg(volume.path()).run().unwrap();
-        let signatures = |node: &Path| Command::new("wipefs").arg(node).run().unwrap().stdout;
         assert!(!signatures(volume.path()).is_empty(), "{make}");
-        volume.remove().unwrap();
+        volume
+    };
+    for make in makers {
+        marked(make).remove().unwrap();
         let volume = scratch();
         assert_eq!(signatures(volume.path()), "", "{make}");
-        volume.format(Filesystem::Ext4).unwrap().remove().unwrap();
+        volume.remove().unwrap();
     }
-    // On the extents of the last of them, with the filesystem that it had.
+    let formatted = marked(makers[1]).format(Filesystem::Ext4).unwrap();
+    formatted.remove().unwrap();
+    // On the extents of this one, with the filesystem that it had.
     let snapshot = origin.thick_snapshot("snap").create().unwrap();
     assert!(matches!(snapshot.status().unwrap(), SnapshotStatus::Active(_)));
     snapshot.remove().unwrap();
