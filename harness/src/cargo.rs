@@ -44,7 +44,7 @@ pub(crate) enum Error {
         known: Vec<String>,
     },
     /// There is no such test target.
-    #[error("there is no test target {name}; there are: {}", known.join(", "))]
+    #[error("there is no test target {name}; there are: {}\n  hint: --test NAME chooses one", known.join(", "))]
     NoTarget {
         /// Its name.
         name: String,

@@ -69,7 +69,8 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     let base = workspace.target.join("snaptax");
     let directory = run_directory::create(&base).map_err(file::error("create a run's directory in", &base))?;
 
-    let images = images_beside_build(run, &args, &directory, &progress, interrupt)?;
+    let images = images_beside_build(run, &args, &directory, &progress, interrupt);
+    let images = images.inspect_err(|_| run_directory::abandon(&base, &directory))?;
     // Others must not replace the images before the guest has ended.
     let plan = images.plan(run, &workspace, &directory, started);
     let file = plan::plan_file(&directory);
@@ -209,7 +210,8 @@ fn images_beside_build(
         (built, images)
     });
     match (built, images) {
-        (Err(Error::Interrupted), images) => images,
+        // The images' failure ended the build; a signal ends both.
+        (Err(Error::Interrupted), Err(error)) => Err(error),
         (Err(error), _) => Err(error),
         (Ok(_), images) => images,
     }

@@ -15,13 +15,28 @@ pub(crate) fn create(base: &Path) -> io::Result<PathBuf> {
     let runs = base.join("runs");
     fs::create_dir_all(&runs)?;
     let path = fresh(&runs, &jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string())?;
-    let link = base.join("latest");
-    let new_link = base.join(format!(".latest-{}", std::process::id()));
-    let _ = fs::remove_file(&new_link);
-    std::os::unix::fs::symlink(Path::new("runs").join(path.file_name().unwrap_or_default()), &new_link)?;
-    fs::rename(&new_link, &link)?;
+    link(base, &path)?;
     remove_old(&runs);
     Ok(path)
+}
+
+/// Removes the directory of a run that wrote nothing, and lets `latest` point to the one before it again.
+pub(crate) fn abandon(base: &Path, run: &Path) {
+    // What was written, a console's log perhaps, is to be looked at.
+    if fs::remove_dir(run).is_err() {
+        return;
+    }
+    let _ = match of_runs(&base.join("runs")).pop() {
+        Some(before) => link(base, &before),
+        None => fs::remove_file(base.join("latest")),
+    };
+}
+
+fn link(base: &Path, run: &Path) -> io::Result<()> {
+    let new_link = base.join(format!(".latest-{}", std::process::id()));
+    let _ = fs::remove_file(&new_link);
+    std::os::unix::fs::symlink(Path::new("runs").join(run.file_name().unwrap_or_default()), &new_link)?;
+    fs::rename(&new_link, base.join("latest"))
 }
 
 fn fresh(runs: &Path, time: &str) -> io::Result<PathBuf> {
@@ -43,19 +58,21 @@ fn fresh(runs: &Path, time: &str) -> io::Result<PathBuf> {
 
 /// What cannot be removed stays; it is tried again at the next run.
 fn remove_old(runs: &Path) {
-    let Ok(entries) = fs::read_dir(runs) else {
-        return;
-    };
+    for path in of_runs(runs).iter().rev().skip(KEPT) {
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+/// The directories of runs, the oldest first.
+fn of_runs(runs: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries
-        .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter(|entry| is_run(&entry.file_name().to_string_lossy()))
         .map(|entry| entry.path())
         .collect();
     paths.sort();
-    for path in paths.iter().rev().skip(KEPT) {
-        let _ = fs::remove_dir_all(path);
-    }
+    paths
 }
 
 /// Whether a name has the shape of those that [`create`] gives: `20250112T093000Z`, `20250112T093000Z-2`.
@@ -88,5 +105,19 @@ mod tests {
         assert_eq!(latest, fs::canonicalize(&path).unwrap());
         let second = create(directory.path()).unwrap();
         assert_ne!(second, path);
+    }
+
+    #[test]
+    fn a_run_that_wrote_nothing_leaves_the_one_before_it_the_latest() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        let latest = || fs::canonicalize(base.join("latest")).ok();
+        let first = create(base).unwrap();
+        fs::write(first.join("results.json"), "[]").unwrap();
+        let second = create(base).unwrap();
+        abandon(base, &second);
+        assert!(!second.exists() && latest() == fs::canonicalize(&first).ok());
+        abandon(base, &first);
+        assert!(first.join("results.json").exists() && latest().is_some());
     }
 }

@@ -242,7 +242,8 @@ fn an_image_that_does_not_exist_is_named_with_the_setting() {
 fn a_pull_that_does_not_end_can_be_stopped() {
     // It takes connections, and never answers.
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut options = Rig::new().options();
+    let rig = Rig::new();
+    let mut options = rig.options();
     options.image = format!("localhost:{}/mysql:8.4", registry.local_addr().unwrap().port());
     let stop = Arc::new(AtomicBool::new(false));
     let stopper = thread::spawn({
@@ -266,7 +267,8 @@ fn a_container_that_cannot_be_started_is_removed() {
     // A tar's end, and nothing before it.
     let import = Command::new("docker").args(["import", "-", empty]).input(vec![0; 1024]);
     import.run().unwrap();
-    let mut options = Rig::new().options();
+    let rig = Rig::new();
+    let mut options = rig.options();
     options.image = empty.into();
     let error = Server::start(options, &running()).err().unwrap();
     let left = Command::new("docker").args(["ps", "--all", "--quiet", "--filter", &format!("ancestor={empty}")]);
