@@ -7,6 +7,7 @@ pub(crate) mod qemu;
 pub(crate) mod returned;
 
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::thread;
@@ -16,6 +17,8 @@ use console::Follower;
 use event::Event;
 use job::Job;
 use qemu::{CommandLine, Drive, Machine, Port, Qemu};
+
+use rustix::process::Signal;
 
 use crate::cache::{self, Cache};
 use crate::file;
@@ -29,7 +32,8 @@ pub(crate) const NETWORK: &str = "snaptax.network";
 pub(crate) const KEEP_DOCKER: &str = "snaptax.keep-docker";
 
 /// How often a guest whose kernel panics before its init runs is booted. Multi-threaded TCG has been seen to
-/// panic in one boot of ten, while the kernel patches its own code.
+/// panic in one boot of ten, while the kernel patches its own code; and QEMU, once, to abort
+/// over a write to a device's registers (an assertion in `msix_table_mmio_write`).
 const BOOTS: u32 = 3;
 
 /// How often files are looked at.
@@ -204,10 +208,10 @@ impl Boot<'_> {
                         command: command.to_string(),
                     });
                 }
-                Err(Error::Ended { step, .. })
-                    if step == "boot" && attempt < BOOTS && console::panicked(self.console) =>
+                Err(Error::Ended { step, status, .. })
+                    if step == "boot" && attempt < BOOTS && is_emulators(status, console::panicked(self.console)) =>
                 {
-                    progress.note("the guest's kernel panicked while booting; booting again");
+                    progress.note("the guest's kernel panicked while booting, or QEMU aborted; booting again");
                 }
                 Err(Error::Ended { step, status, tail }) => {
                     let said = fs::read_to_string(&errors).unwrap_or_default();
@@ -218,6 +222,12 @@ impl Boot<'_> {
             }
         }
     }
+}
+
+/// Whether a boot failed for the emulator's sake, so that another one may succeed. QEMU that somebody killed, or that
+/// does not like its command line, is another matter.
+fn is_emulators(status: ExitStatus, panicked: bool) -> bool {
+    panicked || status.signal() == Some(Signal::ABORT.as_raw())
 }
 
 fn ended_within(qemu: &mut Qemu, time: Duration) -> bool {
@@ -337,4 +347,21 @@ pub(crate) fn alone(cache: &Cache) -> Result<File, Error> {
 /// When it cannot be opened.
 pub(crate) fn open_archive(outcome: &Outcome) -> Result<File, Error> {
     Ok(File::open(&outcome.archive).map_err(file::error("open", &outcome.archive))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::in_order_after_a_panic(0, true, true)]
+    #[case::in_order(0, false, false)]
+    #[case::aborted(6, false, true)]
+    #[case::killed(9, false, false)]
+    #[case::of_a_wrong_command_line(256, false, false)]
+    fn another_boot_is_for_what_the_emulator_did(#[case] wait: i32, #[case] panicked: bool, #[case] again: bool) {
+        assert_eq!(is_emulators(ExitStatus::from_raw(wait), panicked), again);
+    }
 }
