@@ -229,14 +229,14 @@ fn signals() -> Result<&'static AtomicBool, Error> {
     static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     static REGISTERING: Mutex<()> = Mutex::new(());
     let _registering = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
-    if STOP.get().is_none() {
-        let stop = Arc::default();
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Error::Signals)?;
-        }
-        return Ok(STOP.get_or_init(|| stop));
+    if let Some(stop) = STOP.get() {
+        return Ok(stop);
     }
-    Ok(STOP.get_or_init(Arc::default))
+    let stop = Arc::default();
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Error::Signals)?;
+    }
+    Ok(STOP.get_or_init(|| stop))
 }
 
 fn check(stop: &AtomicBool) -> Result<(), Error> {

@@ -31,6 +31,7 @@ mod error;
 mod filesystem;
 mod holders;
 mod leftovers;
+mod lock;
 mod logical_volume;
 mod loop_device;
 mod lvm;
@@ -45,8 +46,8 @@ pub use backing_file::{BackingFile, free_space};
 pub use counters::Counters;
 pub use error::Error;
 pub use filesystem::{Filesystem, Mounted};
-pub(crate) use holders::of_directory as holders_of;
 pub use leftovers::{Leftovers, Mount};
+pub(crate) use lock::lock;
 pub use logical_volume::{LogicalVolume, VolumeBuilder};
 pub use loop_device::LoopDevice;
 pub use lvm::Lvm;
@@ -79,8 +80,13 @@ fn printable(path: &Path) -> String {
     text::printable(&path.to_string_lossy())
 }
 
+/// The fields of proc_pid_stat(5) from the third on; the second may contain blanks and parentheses.
+pub(crate) fn stat_fields(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
+}
+
 /// Asks again until the answer is yes; `Ok(false)` when it still is no at the deadline.
-pub(crate) fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+fn wait_until<E>(deadline: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
     let end = Instant::now() + deadline;
     let mut pause = Duration::from_millis(5);
     loop {

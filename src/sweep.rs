@@ -18,8 +18,7 @@
 mod containers;
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,24 +50,6 @@ pub enum Error {
         doing: String,
         /// What happened.
         source: command::Error,
-    },
-    /// Another sweep does not end.
-    #[error("{} has been locked for {} min, by {}", path.display(), waited.as_secs() / 60, by.join(", "))]
-    Busy {
-        /// The lock's file.
-        path: PathBuf,
-        /// How long it was waited for.
-        waited: Duration,
-        /// Who has it open.
-        by: Vec<String>,
-    },
-    /// Sweeps must not cross.
-    #[error("cannot lock {}: {source}", path.display())]
-    Lock {
-        /// The lock's file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
     },
     /// Something new of a dead run comes up again and again.
     #[error("things of run {run} come back:\n{things}")]
@@ -201,30 +182,11 @@ impl Remains {
 
 /// One sweep at a time on a machine; the lock goes with the file.
 fn lock() -> Result<File, Error> {
-    let path = Path::new(LOCK_FILE);
-    let failed = |source| Error::Lock {
-        path: path.to_owned(),
-        source,
-    };
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(failed)?;
     let mut told = false;
-    let locked = storage::wait_until(LOCK_DEADLINE, || match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => {
-            if !std::mem::replace(&mut told, true) {
-                storage::complain("waiting for another sweep to end");
-            }
-            Ok(false)
+    let lock = storage::lock(Path::new(LOCK_FILE), LOCK_DEADLINE, || {
+        if !std::mem::replace(&mut told, true) {
+            storage::complain("waiting for another sweep to end");
         }
-        Err(TryLockError::Error(source)) => Err(failed(source)),
-    })?;
-    if locked {
-        return Ok(file);
-    }
-    Err(Error::Busy {
-        path: path.to_owned(),
-        waited: LOCK_DEADLINE,
-        by: storage::holders_of(path),
-    })
+    });
+    Ok(lock?)
 }

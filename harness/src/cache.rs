@@ -267,7 +267,8 @@ impl Cache {
         Ok(place)
     }
 
-    /// The lock of the one guest that runs at a time.
+    /// Waits until no other guest of this cache runs: two would disturb each other's measurements. The next may start
+    /// when the file is closed.
     ///
     /// # Errors
     /// As [`Self::lock`].

@@ -20,7 +20,6 @@ use qemu::{CommandLine, Drive, Machine, Port, Qemu};
 
 use rustix::process::Signal;
 
-use crate::cache::{self, Cache};
 use crate::file;
 use crate::image::initramfs::Kernel;
 use crate::interrupt::Interrupt;
@@ -92,9 +91,6 @@ pub(crate) enum Error {
     /// A signal came.
     #[error("interrupted")]
     Interrupted,
-    /// The cache failed.
-    #[error(transparent)]
-    Cache(cache::Error),
     /// Reading or writing failed.
     #[error(transparent)]
     File(#[from] file::Error),
@@ -126,15 +122,6 @@ pub(crate) enum Error {
         /// The console's last lines.
         tail: String,
     },
-}
-
-impl From<cache::Error> for Error {
-    fn from(error: cache::Error) -> Self {
-        match error {
-            cache::Error::Interrupted => Self::Interrupted,
-            other => Self::Cache(other),
-        }
-    }
 }
 
 fn quoted(tail: &str) -> String {
@@ -330,15 +317,6 @@ impl Watch<'_> {
             tail: console::tail(self.boot.console, TAIL),
         })
     }
-}
-
-/// Waits until no other guest of this cache runs: two would disturb each other's measurements. The next may start
-/// when the file is closed.
-///
-/// # Errors
-/// When a signal comes, or the lock fails.
-pub(crate) fn alone(cache: &Cache) -> Result<File, Error> {
-    Ok(cache.alone()?)
 }
 
 /// Opens the tar of an outcome.

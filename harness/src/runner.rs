@@ -115,7 +115,7 @@ fn run_planned(
 ) -> Result<i32, Error> {
     check_libc(&plan.libc, binary)?;
     let cache = Cache::open(&plan.cache, progress, interrupt)?;
-    let _alone = guest::alone(&cache)?;
+    let _alone = cache.alone()?;
     let scratch = cache.scratch()?;
     disk::require_scratch(scratch.path())?;
     let overlay = scratch.path().join("docker.qcow2");

@@ -190,7 +190,9 @@ impl<'a> Measurement<'a> {
             for side in compare::order(round) {
                 let taken = windows.take(round, side)?;
                 self.void(round, taken.invalid.as_deref());
-                self.difference = taken.difference.unwrap_or(std::mem::take(&mut self.difference));
+                if let Some(difference) = taken.difference {
+                    self.difference = difference;
+                }
                 self.windows.push(taken.window);
                 if self.invalid.is_some() {
                     return Ok(());

@@ -1,6 +1,8 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::storage::stat_fields;
+
 /// Clock ticks per second in `/proc`, which Linux fixes for programs.
 const TICKS: f64 = 100.0;
 
@@ -38,10 +40,9 @@ fn busy(stat: &str) -> Option<f64> {
     Some((ticks.iter().take(8).sum::<f64>() - idle) / TICKS)
 }
 
-/// utime and stime: fields 14 and 15 of proc_pid_stat(5), whose second may contain blanks and parentheses.
+/// utime and stime: fields 14 and 15 of proc_pid_stat(5).
 fn own(stat: &str) -> Option<f64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let ticks = rest.split_whitespace().skip(11).take(2);
+    let ticks = stat_fields(stat).skip(11).take(2);
     let ticks: Vec<f64> = ticks.map_while(|field| field.parse().ok()).collect();
     (ticks.len() == 2).then(|| ticks.iter().sum::<f64>() / TICKS)
 }

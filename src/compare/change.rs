@@ -114,21 +114,17 @@ fn best(values: &[f64]) -> Option<Split> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::tests::normals;
     use proptest::prelude::*;
     use rstest::rstest;
 
-    fn normals(seed: u64, n: usize) -> Vec<f64> {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let mut normal = || {
-            let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
-            (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-        };
-        (0..n).map(|_| normal()).collect()
+    fn standard(seed: u64, n: usize) -> Vec<f64> {
+        normals(&mut StdRng::seed_from_u64(seed), n, 0.0, 1.0)
     }
 
     /// Standard normal values, with a shift of `size` for those from `at` on.
     fn shifted(seed: u64, n: usize, at: usize, size: f64) -> Vec<f64> {
-        let values = normals(seed, n).into_iter().enumerate();
+        let values = standard(seed, n).into_iter().enumerate();
         values
             .map(|(i, value)| value + if i < at { 0.0 } else { size })
             .collect()
@@ -138,7 +134,7 @@ mod tests {
     #[case(12)]
     #[case(40)]
     fn a_series_of_one_level_hardly_ever_has_a_change(#[case] n: usize) {
-        let called = (0..200).filter(|seed| !changes(&normals(*seed, n)).is_empty()).count();
+        let called = (0..200).filter(|seed| !changes(&standard(*seed, n)).is_empty()).count();
         assert!(called <= 5, "{called} of 200");
     }
 

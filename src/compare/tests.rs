@@ -51,7 +51,7 @@ fn normal(rng: &mut StdRng) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-fn normals(rng: &mut StdRng, n: usize, mean: f64, sd: f64) -> Vec<f64> {
+pub(super) fn normals(rng: &mut StdRng, n: usize, mean: f64, sd: f64) -> Vec<f64> {
     (0..n).map(|_| mean + sd * normal(rng)).collect()
 }
 

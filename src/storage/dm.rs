@@ -49,13 +49,19 @@ fn device(directory: &Path) -> Option<Device> {
     })
 }
 
-/// Runs dmsetup, which must not wait for a udevd that is not there.
-pub(super) fn dmsetup(doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
+/// Runs a command of dmsetup's that changes nothing.
+pub(super) fn ask(doing: impl Into<String>, args: &[&str]) -> Result<Output, Error> {
+    let command = Command::new("dmsetup").args(args);
+    command.run().map_err(Error::command(doing))
+}
+
+/// Runs a command of dmsetup's that changes a device, and must not wait for a udevd that is not there.
+pub(super) fn change(doing: impl Into<String>, args: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("dmsetup").args(args);
     if !udevd_runs() {
         command = command.env("DM_DISABLE_UDEV", "1");
     }
-    command.run().map_err(Error::command(doing))
+    command.run().map(drop).map_err(Error::command(doing))
 }
 
 /// Resumes those of these devices that are suspended.
@@ -66,13 +72,13 @@ pub(super) fn resume(is_one: impl Fn(&str) -> bool) -> Result<(), Error> {
     let devices = devices()?.into_iter().filter(|device| is_one(&device.name));
     let resumed = suspended(devices).into_iter().map(|name| {
         // The udev event that this would wait for may be held up by the very device.
-        let resumed = dmsetup(format!("resume {name}"), &["resume", "--noudevsync", &name]);
+        let resumed = change(format!("resume {name}"), &["resume", "--noudevsync", &name]);
         // Somebody else may have resumed or removed it meanwhile.
         match self::devices()?
             .iter()
             .any(|device| device.name == name && device.suspended)
         {
-            true => resumed.map(drop),
+            true => resumed,
             false => Ok(()),
         }
     });
@@ -113,7 +119,7 @@ pub(super) fn belongs_to(device: &str, group: &str) -> bool {
 /// How often a device is open, mounts included.
 pub(super) fn open_count(name: &str) -> Result<u64, Error> {
     let args = ["info", "--columns", "--noheadings", "--options", "open", name];
-    let output = dmsetup(format!("ask who uses {name}"), &args)?;
+    let output = ask(format!("ask who uses {name}"), &args)?;
     let count = output.stdout.trim();
     count
         .parse()

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
-use crate::storage::printable;
 use crate::storage::report::device_number;
+use crate::storage::{printable, stat_fields};
 
 /// Major and minor number of a device node.
 pub(super) fn number_of(node: &Path) -> Option<(u32, u32)> {
@@ -55,7 +55,7 @@ fn is_on(link: &Path, number: (u32, u32)) -> bool {
 }
 
 /// Processes that work in, or have open, a file or something below a directory.
-pub(crate) fn of_directory(directory: &Path) -> Vec<String> {
+pub(super) fn of_directory(directory: &Path) -> Vec<String> {
     using(|link| fs::read_link(link).is_ok_and(|used| used.starts_with(directory)))
 }
 
@@ -125,10 +125,7 @@ fn ancestors() -> BTreeSet<PathBuf> {
     let mut process = PathBuf::from(format!("/proc/{}", std::process::id()));
     while found.insert(process.clone()) {
         let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
-        let parent = stat
-            .rsplit_once(')')
-            .and_then(|(_, rest)| rest.split_whitespace().nth(1));
-        process = Path::new("/proc").join(parent.unwrap_or("0"));
+        process = Path::new("/proc").join(stat_fields(&stat).nth(1).unwrap_or("0"));
     }
     found
 }

@@ -201,10 +201,7 @@ impl Leftovers {
         };
         let gone = wait_until(RELEASE_DEADLINE, || {
             for device in left()? {
-                drop(dm::dmsetup(
-                    format!("remove {}", device.name),
-                    &["remove", &device.name],
-                ));
+                drop(dm::change(format!("remove {}", device.name), &["remove", &device.name]));
             }
             Ok::<_, Error>(left()?.is_empty())
         })?;

@@ -1,10 +1,9 @@
-use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::command::Command;
 use crate::storage::report::{AttachedLoop, loop_devices};
-use crate::storage::{BackingFile, Counters, Error, RELEASE_DEADLINE, complain, holders, wait_until};
+use crate::storage::{BackingFile, Counters, Error, RELEASE_DEADLINE, complain, holders, lock, wait_until};
 
 /// Finding a free loop device and attaching to it are two steps of losetup's: this lock keeps other snaptax
 /// processes out, and retries help against everybody else.
@@ -35,7 +34,7 @@ impl LoopDevice {
     /// # Errors
     /// When that fails, or direct I/O cannot be used. The file is deleted then.
     pub fn attach(file: BackingFile) -> Result<Self, Error> {
-        let lock = lock()?;
+        let lock = lock(Path::new(LOCK_FILE), RELEASE_DEADLINE, || ())?;
         // Before the first attempt: one that attaches may still fail, and so may the look that would tell.
         let attachment = Attachment {
             identity: file.identity(),
@@ -177,23 +176,4 @@ fn attached_to((inode, device): (u64, (u32, u32))) -> Result<Vec<AttachedLoop>, 
     let mut all = attached()?;
     all.retain(|found| found.inode == Some(inode) && found.file_device == Some(device));
     Ok(all)
-}
-
-fn lock() -> Result<File, Error> {
-    let path = Path::new(LOCK_FILE);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(Error::file("lock", path))?;
-    let locked = wait_until(RELEASE_DEADLINE, || match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(Error::file("lock", path)(error)),
-    })?;
-    if locked {
-        return Ok(file);
-    }
-    Err(Error::StillHeld {
-        what: LOCK_FILE.into(),
-        waited: RELEASE_DEADLINE,
-        holders: holders::of_directory(path),
-    })
 }

@@ -113,7 +113,7 @@ impl Snapshot {
     pub fn status(&self) -> Result<SnapshotStatus, Error> {
         let name = self.lv.dm_name().unwrap_or_default();
         let doing = format!("read the status of {}", self.lv.full_name());
-        dm::dmsetup(doing, &["status", &name])?.stdout.parse()
+        dm::ask(doing, &["status", &name])?.stdout.parse()
     }
 
     /// How full its COW store is.

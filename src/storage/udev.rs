@@ -1,6 +1,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::storage::stat_fields;
+
 /// Whether a udev daemon serves this process: one that runs beside it, shares its semaphores, and is not stopped.
 ///
 /// LVM waits for udev through a semaphore. The socket in `/run/udev` proves nothing: in a container it can
@@ -20,11 +22,11 @@ fn is_udevd(process: &Path) -> bool {
     matches!(name.trim(), "systemd-udevd" | "udevd" | "eudevd")
 }
 
-/// Whether a process was stopped, by a signal or a debugger: field 3 of proc_pid_stat(5), whose second may contain
-/// blanks and parentheses.
+/// Whether a process was stopped, by a signal or a debugger.
 fn is_stopped(stat: &str) -> bool {
-    let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
-    state.starts_with(['T', 't'])
+    stat_fields(stat)
+        .next()
+        .is_some_and(|state| ["T", "t"].contains(&state))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::cache::{Cache, Key, Use};
 use crate::file;
 use crate::guest::job::{Job, quoted};
 use crate::guest::qemu::{Drive, Format, Machine};
-use crate::guest::{self, Boot, KEEP_DOCKER, NETWORK, Outcome};
+use crate::guest::{Boot, KEEP_DOCKER, NETWORK, Outcome};
 use crate::interrupt::Interrupt;
 use crate::plan;
 use crate::progress::Progress;
@@ -181,7 +181,7 @@ impl Workshop<'_> {
     }
 
     fn boot(&self, directory: &Path, script: String, import: Option<&Path>) -> Result<(Outcome, String), Error> {
-        let _alone = guest::alone(self.cache)?;
+        let _alone = self.cache.alone()?;
         let scratch = self.cache.scratch()?;
         let docker = directory.join("docker.qcow2");
         disk::growing(&docker, DISK)?;

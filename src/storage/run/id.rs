@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
 use super::Life;
+use crate::storage::stat_fields;
 
 /// What every name begins with that a run gives to anything.
 const PREFIX: &str = "snaptax-";
@@ -67,9 +68,9 @@ impl RunId {
     }
 }
 
-/// Field 22 of proc_pid_stat(5); the second, in parentheses, may contain blanks and parentheses.
+/// Field 22 of proc_pid_stat(5).
 fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    stat_fields(stat).nth(19)?.parse().ok()
 }
 
 /// This process's namespace of processes (pid_namespaces(7)), and this boot of this machine: the first namespace has
