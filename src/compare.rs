@@ -17,9 +17,7 @@
 //!         let transactions = if side == Side::Without { 800 } else { 350 };
 //!         let counts = Counts { transactions, reads: 14 * transactions, writes: 5 * transactions,
 //!             other: 2 * transactions, deadlocks: 0 };
-//!         windows.push(Window { round, side, seconds: 10.0, counts, latencies: latency_histogram(),
-//!             disk_busy_percent: None, cpu_busy_percent: None,
-//!             load_cpu_percent: None, cow: None, engine: None });
+//!         windows.push(Window::new(round, side, 10.0, counts, latency_histogram()));
 //!     }
 //! }
 //! assert_eq!(plan.rounds(&windows), 8);

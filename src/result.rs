@@ -111,6 +111,33 @@ pub struct Window {
     /// What the server had put off when the window began.
     #[serde(default)]
     pub engine: Option<EngineState>,
+    /// Load before it until the server was back in its band, in seconds.
+    #[serde(default)]
+    pub settled_seconds: Option<f64>,
+    /// Share of it in which a processor of the guest waited for one of the host, in percent.
+    #[serde(default)]
+    pub host_delay_percent: Option<f64>,
+}
+
+impl Window {
+    /// A window of which no more is known than what was done in it.
+    #[must_use]
+    pub fn new(round: usize, side: Side, seconds: f64, counts: Counts, latencies: Histogram<u64>) -> Self {
+        Self {
+            round,
+            side,
+            seconds,
+            counts,
+            latencies,
+            disk_busy_percent: None,
+            cpu_busy_percent: None,
+            load_cpu_percent: None,
+            cow: None,
+            engine: None,
+            settled_seconds: None,
+            host_delay_percent: None,
+        }
+    }
 }
 
 fn empty_histogram() -> Histogram<u64> {

@@ -19,19 +19,9 @@ fn window(round: usize, side: Side, rate: f64) -> Window {
         other: 2 * transactions,
         deadlocks: 0,
     };
-    Window {
-        round,
-        side,
-        seconds: 60.0,
-        counts,
-        // Small: simulations make very many of them.
-        latencies: Histogram::new_with_bounds(1, 2, 1).unwrap(),
-        disk_busy_percent: None,
-        cpu_busy_percent: None,
-        load_cpu_percent: None,
-        cow: None,
-        engine: None,
-    }
+    // Small: simulations make very many of them.
+    let latencies = Histogram::new_with_bounds(1, 2, 1).unwrap();
+    Window::new(round, side, 60.0, counts, latencies)
 }
 
 /// Rounds with these log-ratios.

@@ -237,21 +237,13 @@ mod tests {
     /// Rounds whose throughput ratios are these.
     fn rounds(ratios: impl IntoIterator<Item = f64>) -> Vec<crate::result::Window> {
         use crate::result::{Counts, Side, Window, latency_histogram};
-        let window = |round, side, reads| Window {
-            round,
-            side,
-            seconds: 1.0,
-            counts: Counts {
+        let window = |round, side, reads| {
+            let counts = Counts {
                 transactions: 1,
                 reads,
                 ..Counts::default()
-            },
-            latencies: latency_histogram(),
-            disk_busy_percent: None,
-            cpu_busy_percent: None,
-            load_cpu_percent: None,
-            cow: None,
-            engine: None,
+            };
+            Window::new(round, side, 1.0, counts, latency_histogram())
         };
         let round = |(index, ratio): (usize, f64)| {
             let reads = (1e6 * ratio) as u64;

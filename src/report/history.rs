@@ -268,18 +268,7 @@ mod tests {
     }
 
     fn window() -> Window {
-        Window {
-            round: 1,
-            side: Side::Without,
-            seconds: 1.0,
-            counts: Counts::default(),
-            latencies: latency_histogram(),
-            disk_busy_percent: None,
-            cpu_busy_percent: None,
-            load_cpu_percent: None,
-            cow: None,
-            engine: None,
-        }
+        Window::new(1, Side::Without, 1.0, Counts::default(), latency_histogram())
     }
 
     proptest! {

@@ -203,16 +203,10 @@ mod tests {
                 .collect()
         };
         let window = |side, disk_busy, cpu_busy, load_cpu| Window {
-            round: 1,
-            side,
-            seconds: 600.0,
-            counts: Counts::default(),
-            latencies: latency_histogram(),
             disk_busy_percent: Some(disk_busy),
             cpu_busy_percent: Some(cpu_busy),
             load_cpu_percent: Some(load_cpu),
-            cow: None,
-            engine: None,
+            ..Window::new(1, side, 600.0, Counts::default(), latency_histogram())
         };
         Record {
             verdict: Verdict::Within,
