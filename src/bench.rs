@@ -19,19 +19,25 @@
 //! Nothing is built before [`Experiment::measure`], which first checks that this machine can run it at all, and
 //! removes everything again whatever happens. Settings in the environment win over what the code says.
 
+mod band;
 mod difference;
 mod disturbance;
 mod error;
+mod ground;
 mod measurement;
 mod processor;
 mod progress;
 mod rig;
+mod rounds;
 mod window;
 
+use std::cell::RefCell;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+pub use band::Outside;
 pub use difference::{Difference, State};
 pub use error::Error;
 pub use rig::{Origin, Rig, ThickSnapshot};
@@ -39,6 +45,7 @@ pub use rig::{Origin, Rig, ThickSnapshot};
 use measurement::Measurement;
 use progress::{say, step};
 
+use crate::gate::Measurable;
 use crate::result::Comparison;
 use crate::server::MysqldOptions;
 use crate::settings::{Settings, Size};
@@ -79,6 +86,8 @@ pub(crate) struct Setup {
     spare: Option<Size>,
     filesystem: Filesystem,
     mysqld: MysqldOptions,
+    /// By what the pilot and the budget are multiplied.
+    effort: usize,
 }
 
 impl Setup {
@@ -95,6 +104,7 @@ impl Setup {
                 buffer_pool: Size::mib(64),
                 ..MysqldOptions::default()
             },
+            effort: 1,
         }
     }
 
@@ -181,7 +191,25 @@ where
     /// When this machine cannot run experiments, a setting does not fit, something cannot be built or removed,
     /// or a signal came. A measurement from which nothing may be concluded is no error: it says so in
     /// [`Comparison::invalid`], and the gate turns it into `Invalid`.
-    pub fn measure(mut self) -> Result<Comparison, Error> {
+    pub fn measure(mut self) -> Result<Measured<F>, Error> {
+        let comparison = self.run(1)?.pop().ok_or(Error::Interrupted)?;
+        Ok(Measured {
+            comparison,
+            experiment: RefCell::new(Some(self)),
+        })
+    }
+
+    /// As [`Experiment::measure`], but so many comparisons one after the other, on the same server and under the same
+    /// load: what they differ by is the harness's own noise. When the load ends early, the last one is invalid and those
+    /// after it are not there.
+    ///
+    /// # Errors
+    /// As [`Experiment::measure`].
+    pub fn measure_times(mut self, comparisons: usize) -> Result<Vec<Comparison>, Error> {
+        self.run(comparisons)
+    }
+
+    fn run(&mut self, comparisons: usize) -> Result<Vec<Comparison>, Error> {
         let settings = Settings::from_env().map_err(Error::Settings)?;
         let stop = signals()?;
         check(stop)?;
@@ -190,7 +218,49 @@ where
         require_none_kept(&settings)?;
         crate::host::require(&settings)?;
         check(stop)?;
-        Measurement::new(&self.setup, &settings, stop).run(&mut self.difference)
+        Measurement::new(&self.setup, &settings, stop).run(comparisons, &mut self.difference)
+    }
+}
+
+/// A measurement that can be made once more, should it not suffice for a verdict.
+#[derive(Debug)]
+pub struct Measured<F> {
+    comparison: Comparison,
+    experiment: RefCell<Option<Experiment<F>>>,
+}
+
+impl<F> Deref for Measured<F> {
+    type Target = Comparison;
+
+    fn deref(&self) -> &Comparison {
+        &self.comparison
+    }
+}
+
+impl<F> Measured<F> {
+    /// The measurement alone.
+    #[must_use]
+    pub fn into_comparison(self) -> Comparison {
+        self.comparison
+    }
+}
+
+impl<F, D> Measurable for Measured<F>
+where
+    F: FnMut(&Rig) -> Result<D, Error>,
+    D: Difference,
+{
+    fn comparison(&self) -> &Comparison {
+        &self.comparison
+    }
+
+    /// On a fresh rig, with twice the pilot and twice the budget.
+    fn again(&self) -> Option<Result<Comparison, Box<dyn std::error::Error>>> {
+        let mut experiment = self.experiment.borrow_mut().take()?;
+        experiment.setup.effort *= 2;
+        say("the measurement was not precise enough; once more, with twice the rounds");
+        let measured = experiment.run(1).map_err(Into::into);
+        Some(measured.and_then(|mut comparisons| comparisons.pop().ok_or_else(|| Error::Interrupted.into())))
     }
 }
 

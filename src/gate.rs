@@ -23,7 +23,8 @@
 //! `INSTA_UPDATE` and `INSTA_FORCE_PASS` only say where insta writes a proposal: with `INSTA_UPDATE=always`
 //! it goes straight into the snapshot file, but the run was judged by the old bounds and fails all the same.
 //! With `CI` set, insta writes nothing unless `INSTA_UPDATE` asks for it. A measurement that is
-//! `Invalid` or `Inconclusive` never reaches insta. `SNAPTAX_GATE=warn` reports and lets the test pass.
+//! `Invalid` or `Inconclusive` never reaches insta. One that is not precise enough is made once more, with twice the
+//! rounds and twice the budget, before it is `Inconclusive`. `SNAPTAX_GATE=warn` reports and lets the test pass.
 //!
 //! Every judged measurement is also written to `results.json` (see [`crate::report::json`]) in `SNAPTAX_OUTPUT`
 //! or `target/snaptax/native`, and added to the history, `results.jsonl` (see [`crate::report::history`]), there or in
@@ -79,12 +80,34 @@ macro_rules! assert_ratio_bounds {
     };
 }
 
+/// What can be judged: a measurement, and perhaps a way to make it once more.
+pub trait Measurable {
+    /// The measurement.
+    fn comparison(&self) -> &Comparison;
+
+    /// Measures anew, with twice the effort, after a measurement that was not precise enough; `None` where that cannot be
+    /// done, or was done.
+    fn again(&self) -> Option<Result<Comparison, Box<dyn std::error::Error>>>;
+}
+
+impl Measurable for Comparison {
+    fn comparison(&self) -> &Comparison {
+        self
+    }
+
+    fn again(&self) -> Option<Result<Comparison, Box<dyn std::error::Error>>> {
+        None
+    }
+}
+
 /// What is to be done after a measurement was judged.
 struct Judged {
     verdict: Verdict,
     reason: String,
     bounds: Option<Ranges>,
     action: Action,
+    /// Whether a longer measurement may say more.
+    again: bool,
 }
 
 /// What insta is to do with the bounds' file.
@@ -101,7 +124,7 @@ enum Action {
 /// [`assert_ratio_bounds!`](crate::assert_ratio_bounds), which gives it the place of the test.
 #[doc(hidden)]
 #[track_caller]
-pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str, &str)) {
+pub fn check(measured: &impl Measurable, site: &Site, assert_snapshot: impl Fn(&str, &str)) {
     let settings = match Settings::from_env() {
         Ok(settings) => settings,
         Err(errors) => panic!(
@@ -109,12 +132,35 @@ pub fn check(comparison: &Comparison, site: &Site, assert_snapshot: impl Fn(&str
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         ),
     };
-    let mut comparison = comparison.clone();
-    if comparison.name.is_empty() {
-        comparison.name = site.name();
-    }
+    let named = |mut comparison: Comparison| {
+        if comparison.name.is_empty() {
+            comparison.name = site.name();
+        }
+        comparison
+    };
+    let mut comparison = named(measured.comparison().clone());
     let file = BoundsFile::new(site, &comparison.name, &comparison.profile);
-    let judged = judged(&comparison, &file, settings.bounds);
+    let mut judged = judged(&comparison, &file, settings.bounds);
+    if judged.again
+        && let Some(again) = measured.again()
+    {
+        let first = judged.reason;
+        judged = match again {
+            Ok(again) => {
+                comparison = named(again);
+                let judged = self::judged(&comparison, &file, settings.bounds);
+                let reason = format!(
+                    "{}; this is the second measurement, as of the first {first}",
+                    judged.reason
+                );
+                Judged { reason, ..judged }
+            }
+            Err(error) => Judged {
+                reason: format!("{first}; and measuring again failed: {error}"),
+                ..judged
+            },
+        };
+    }
     let record = Record {
         verdict: judged.verdict,
         reason: judged.reason,
@@ -157,32 +203,30 @@ fn record_in(file: &BoundsFile, set: Option<&Path>, record: &Record) -> Result<(
 }
 
 fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judged {
-    let inconclusive = |reason, action| Judged {
-        verdict: Verdict::Inconclusive,
+    let leave = |verdict, reason, again| Judged {
+        verdict,
         reason,
         bounds: None,
-        action,
+        action: Action::Leave,
+        again,
     };
     if let Some((verdict, reason)) = verdict::doubt(comparison) {
-        return Judged {
-            verdict,
-            reason,
-            bounds: None,
-            action: Action::Leave,
-        };
+        return leave(verdict, reason, verdict == Verdict::Inconclusive);
     }
     let bounds = match file.read() {
         Ok(Some(bounds)) => bounds,
         Ok(None) => {
-            let mut reason = format!("there are no bounds for the profile {} yet", comparison.profile);
+            let reason = format!("there are no bounds for the profile {} yet", comparison.profile);
             if let Some(imprecise) = verdict::imprecision(comparison) {
-                reason = format!("{reason}, and none are proposed: {imprecise}");
-                return inconclusive(reason, Action::Leave);
+                let reason = format!("{reason}, and none are proposed: {imprecise}");
+                return leave(Verdict::Inconclusive, reason, true);
             }
-            let action = Bounds::proposed(comparison).map_or(Action::Leave, Action::Propose);
-            return inconclusive(reason, action);
+            return Judged {
+                action: Bounds::proposed(comparison).map_or(Action::Leave, Action::Propose),
+                ..leave(Verdict::Inconclusive, reason, false)
+            };
         }
-        Err(error) => return inconclusive(error.to_string(), Action::Leave),
+        Err(error) => return leave(Verdict::Inconclusive, error.to_string(), false),
     };
     let (verdict, reason) = judge(comparison, &bounds);
     let proposed = Bounds::proposed(comparison);
@@ -201,6 +245,7 @@ fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judge
         reason,
         bounds: Some(bounds.ranges()),
         action,
+        again: verdict == Verdict::Inconclusive,
     }
 }
 

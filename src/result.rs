@@ -86,6 +86,15 @@ pub struct EngineState {
     pub history_length: u64,
 }
 
+/// What a server may have put off when a window begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineBand {
+    /// The least of each.
+    pub low: EngineState,
+    /// The most of each.
+    pub high: EngineState,
+}
+
 /// One timed stretch of load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
@@ -244,6 +253,9 @@ pub struct Comparison {
     pub cow_fill_percent: Option<f64>,
     /// Mean number of chunks copied from a snapshot's creation to the end of its window.
     pub chunks_copied: Option<f64>,
+    /// What the server had to have put off before a window was begun.
+    #[serde(default)]
+    pub band: Option<EngineBand>,
     /// Why nothing may be concluded from it, if so.
     pub invalid: Option<String>,
     /// The server.

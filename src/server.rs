@@ -23,6 +23,7 @@ mod engine;
 mod error;
 mod image;
 mod options;
+mod variable;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,6 +40,7 @@ use testcontainers::runners::SyncRunner;
 
 pub use error::Error;
 pub use options::{MysqldOptions, ServerOptions};
+pub use variable::Variable;
 
 use crate::result::EngineState;
 use image::{Mysqld, SOCKET};
@@ -150,6 +152,14 @@ impl Server {
         let wanted = rows.into_iter().filter(|(name, _)| names.contains(&name.as_str()));
         let numbers = wanted.filter_map(|(name, value)| Some((name, value.parse().ok()?)));
         Ok(numbers.collect())
+    }
+
+    /// Variables that bear on what a snapshot costs, as in [`Server::description`].
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn variables(&self) -> Result<BTreeMap<String, String>, Error> {
+        description::variables(self)
     }
 
     /// How much work InnoDB has put off.

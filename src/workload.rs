@@ -28,9 +28,11 @@ mod oltp;
 mod prepare;
 mod runner;
 mod statements;
+mod table;
 mod worker;
 
 pub use connect::Connect;
 pub use error::Error;
 pub use oltp::{Distribution, Oltp};
 pub use runner::{Load, Sample};
+pub use table::Table;

@@ -22,7 +22,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "compare", "host", "report", "result", "server", "settings", "storage", "sweep", "workload",
+            "compare", "gate", "host", "report", "result", "server", "settings", "storage", "sweep", "workload",
         ],
     ),
 ];

@@ -2,6 +2,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use super::band::Outside;
 use crate::{host, report, server, settings, storage, workload};
 
 /// Why an experiment could not be measured.
@@ -44,6 +45,21 @@ pub enum Error {
         minutes: u64,
         /// What there is.
         budget: Duration,
+    },
+    /// The server did not come back to what it had put off in the warm-up.
+    #[error(
+        "round {round}: the server has not settled within {} s of load without the difference: {outside}; windows that \
+         begin differently cannot be compared. Its page cleaners or purge threads do not keep up: use fewer threads \
+         (SNAPTAX_THREADS), a larger buffer pool (SNAPTAX_BUFFER_POOL), or a faster disk (cargo experiments --iops)",
+        deadline.as_secs()
+    )]
+    Unsettled {
+        /// The round that was to begin.
+        round: usize,
+        /// How long it was waited for.
+        deadline: Duration,
+        /// What is outside its band.
+        outside: Outside,
     },
     /// Signals cannot be caught, so that nothing would be undone after one.
     #[error("cannot catch signals: {0}")]

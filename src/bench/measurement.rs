@@ -1,21 +1,20 @@
+//! From a rig to what was found on it.
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::progress::{say, step};
-use super::window::Windows;
+use super::rounds::{Rounds, minutes};
+use super::window::{Windows, warm_up};
 use super::{Difference, Error, Rig, Setup};
 use crate::compare::{self, Plan, pilot_for};
 use crate::report::timings;
-use crate::result::{self, Comparison, Side, Window};
+use crate::result::{self, Comparison, EngineBand, Side};
 use crate::settings::{Settings, Size};
 use crate::workload::{self, Load, Oltp};
-
-/// What a window takes beside its own length, when the machine is slow.
-const BETWEEN: Duration = Duration::from_secs(8);
 
 /// Time for rounds unless the settings give a budget.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
@@ -26,7 +25,7 @@ const LEAST_LATENCIES: f64 = 10.0;
 /// What the harness knows about the machine, as a JSON object of versions.
 const VERSIONS: &str = "SNAPTAX_VERSIONS";
 
-/// One experiment under way.
+/// Comparisons on one rig, under one load.
 pub(super) struct Measurement<'a> {
     setup: &'a Setup,
     settings: &'a Settings,
@@ -34,10 +33,8 @@ pub(super) struct Measurement<'a> {
     oltp: Oltp,
     length: Duration,
     plan: Plan,
+    budget: Duration,
     seed: u64,
-    windows: Vec<Window>,
-    difference: String,
-    invalid: Option<String>,
 }
 
 impl<'a> Measurement<'a> {
@@ -49,21 +46,22 @@ impl<'a> Measurement<'a> {
             stop,
             oltp: setup.oltp(settings),
             length: settings.time.unwrap_or(setup.window),
-            plan: Plan::new(half_width, pilot_for(half_width)),
+            plan: Plan::new(half_width, setup.effort * pilot_for(half_width)),
+            budget: setup.effort as u32 * settings.budget.unwrap_or(BUDGET),
             seed: settings.seed.unwrap_or_else(|| rand::random::<u32>().into()),
-            windows: Vec::new(),
-            difference: "none".into(),
-            invalid: None,
         }
     }
 
+    /// Builds a rig, makes so many comparisons on it, one after the other, and removes it. There are fewer when the load
+    /// ended, which makes the last one invalid.
     pub(super) fn run<D: Difference>(
-        mut self,
+        self,
+        comparisons: usize,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
-    ) -> Result<Comparison, Error> {
-        self.require_budget()?;
+    ) -> Result<Vec<Comparison>, Error> {
+        self.rounds().require_budget()?;
         let rig = Rig::build(self.setup, self.settings, self.stop)?;
-        let measured = self.measure(&rig, difference);
+        let measured = self.measure(&rig, comparisons, difference);
         let removed = match self.settings.keep.then(|| rig.mark_kept()) {
             Some(Ok(())) => {
                 say(&rig.keep());
@@ -73,171 +71,94 @@ impl<'a> Measurement<'a> {
             None => step("clean up", || rig.remove()),
         };
         match (measured, removed) {
-            (Ok(comparison), Ok(())) => Ok(comparison),
-            (Ok(comparison), Err(error)) => Ok(tainted(comparison, &error)),
+            (Ok(comparisons), Ok(())) => Ok(comparisons),
+            (Ok(comparisons), Err(error)) => Ok(tainted(comparisons, &error)),
             (Err(error), removed) => Err(error.with_clean_up(removed)),
         }
     }
 
     fn measure<D: Difference>(
-        &mut self,
+        &self,
         rig: &Rig,
+        comparisons: usize,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
-    ) -> Result<Comparison, Error> {
+    ) -> Result<Vec<Comparison>, Error> {
         let (oltp, stop, connect) = (&self.oltp, self.stop, rig.connect());
         step("prepare", || oltp.prepare(&connect, stop, |_| ()).map_err(Error::from))?;
+        step("ageing", || oltp.age(&connect, !self.seed, stop).map_err(Error::from))?;
         let server = rig.server().description()?;
 
         let load = Load::start(&self.oltp, &connect, self.seed)?;
-        let measured = self.load(rig, &load, difference);
+        let mut done = Vec::new();
+        let measured = self.compare_under(rig, &load, &server, comparisons, difference, &mut done);
         let stopped = load.stop();
-        match measured {
-            Err(Error::Workload(error)) if !matches!(error, workload::Error::Interrupted) => {
-                self.invalid = Some(format!("the load ended in round {}: {error}", self.round_under_way()));
+        measured.and_then(|()| match (stopped, done.last_mut()) {
+            (Ok(()), _) => Ok(done),
+            (Err(error @ workload::Error::Interrupted), _) | (Err(error), None) => Err(error.into()),
+            (Err(error), Some(last)) => {
+                let why = || format!("the load did not end in order: {error}");
+                last.invalid.get_or_insert_with(why);
+                Ok(done)
             }
-            other => other.and_then(|()| Ok(stopped?))?,
-        }
-        self.void_if_changed(rig, &server)?;
-        self.comparison(rig, server)
+        })
     }
 
-    /// Both sides are measured with the same server options and on the same kind of disk, or say nothing of a snapshot.
-    fn void_if_changed(&mut self, rig: &Rig, began: &result::Server) -> Result<(), Error> {
-        if self.invalid.is_some() {
-            return Ok(());
-        }
-        if !rig.group().uses_direct_io()? {
-            self.invalid = Some("the loop device uses the page cache by now, and not direct I/O".into());
-        }
-        let now = rig.server().description()?;
-        let changed = now
-            .variables
-            .iter()
-            .find(|(name, value)| began.variables.get(*name) != Some(value));
-        if let Some((name, value)) = changed {
-            let before = began.variables.get(name).map_or("unknown", String::as_str);
-            self.invalid = Some(format!("the server's {name} changed from {before} to {value}"));
-        }
-        Ok(())
-    }
-
-    fn load<D: Difference>(
-        &mut self,
+    fn compare_under<D: Difference>(
+        &self,
         rig: &Rig,
         load: &Load,
+        server: &result::Server,
+        comparisons: usize,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+        done: &mut Vec<Comparison>,
     ) -> Result<(), Error> {
-        let mut windows = Windows::new(rig, load, difference, self.length, self.stop);
         say(&format!(
             "warm-up: {:.0} s, then {} rounds at least: {}",
-            windows.warm_up().as_secs_f64(),
+            warm_up(self.length).as_secs_f64(),
             self.plan.pilot(),
-            minutes(2 * self.plan.pilot() as u32 * (self.length + BETWEEN))
+            minutes(self.rounds().pilot_time())
         ));
-        windows.wait(windows.warm_up())?;
-
+        let mut windows = Windows::warmed_up(rig, load, difference, self.length, self.stop)?;
         timings::mark("first_measured_transaction");
         let began = Instant::now();
-        self.rounds(1..=self.plan.pilot(), &mut windows)?;
-        let wanted = self.plan.rounds(&self.windows);
-        let rounds = wanted.min(self.affordable(began.elapsed()));
-        if rounds > self.plan.pilot() && self.invalid.is_none() {
-            let more = (rounds - self.plan.pilot()) as f64 / self.plan.pilot() as f64;
-            say(&format!(
-                "{rounds} rounds for a half-width of {:.1} %: {} more",
-                100.0 * self.plan.half_width(),
-                minutes(began.elapsed().mul_f64(more))
-            ));
-            self.rounds(self.plan.pilot() + 1..=rounds, &mut windows)?;
+        for comparison in 1..=comparisons {
+            if comparisons > 1 {
+                say(&format!("comparison {comparison} of {comparisons}"));
+            }
+            let mut rounds = self.rounds();
+            let measured = rounds.measure(&mut windows);
+            let ended = match measured {
+                Err(Error::Workload(error)) if !matches!(error, workload::Error::Interrupted) => {
+                    Some(format!("the load ended: {error}{}", fate(rig)))
+                }
+                Err(Error::Server(error)) => Some(format!("the server does not answer: {error}{}", fate(rig))),
+                other => other.map(|()| None)?,
+            };
+            if let Some(why) = &ended {
+                rounds.invalid = Some(format!("round {}: {why}", rounds.under_way()));
+            }
+            done.push(self.comparison(rig, server.clone(), windows.band(), rounds)?);
+            if ended.is_some() {
+                break;
+            }
         }
         timings::add("rounds", began.elapsed().as_secs_f64());
         Ok(())
     }
 
-    /// The pilot at least must fit.
-    fn require_budget(&self) -> Result<(), Error> {
-        let needed = 2 * self.plan.pilot() as u32 * (self.length + BETWEEN);
-        let budget = self.budget();
-        if needed <= budget {
-            return Ok(());
-        }
-        Err(Error::Budget {
-            windows: 2 * self.plan.pilot(),
-            length: self.length,
-            minutes: needed.as_secs().div_ceil(60),
-            budget,
-        })
+    fn rounds(&self) -> Rounds {
+        Rounds::new(self.plan, self.length, self.budget)
     }
 
-    fn budget(&self) -> Duration {
-        self.settings.budget.unwrap_or(BUDGET)
-    }
-
-    /// Whole blocks of rounds that fit the budget, at the pilot's pace.
-    fn affordable(&self, pilot: Duration) -> usize {
-        let budget = self.budget().as_secs_f64();
-        let round = pilot.as_secs_f64() / self.plan.pilot() as f64;
-        let rounds = (budget / round) as usize;
-        (rounds - rounds % 2).max(self.plan.pilot())
-    }
-
-    fn rounds<F, D>(&mut self, rounds: RangeInclusive<usize>, windows: &mut Windows<'_, F>) -> Result<(), Error>
-    where
-        F: FnMut(&Rig) -> Result<D, Error>,
-        D: Difference,
-    {
-        for round in rounds {
-            for side in compare::order(round) {
-                let taken = windows.take(round, side)?;
-                self.void(round, taken.invalid.as_deref());
-                if let Some(difference) = taken.difference {
-                    self.difference = difference;
-                }
-                self.windows.push(taken.window);
-                if self.invalid.is_some() {
-                    return Ok(());
-                }
-            }
-            say(&self.shown(round));
-        }
-        Ok(())
-    }
-
-    /// Nothing may be concluded any more.
-    fn void(&mut self, round: usize, why: Option<&str>) {
-        if let Some(why) = why {
-            self.invalid.get_or_insert_with(|| format!("round {round}: {why}"));
-        }
-    }
-
-    fn round_under_way(&self) -> usize {
-        self.windows.len() / 2 + 1
-    }
-
-    /// A finished round on one line.
-    fn shown(&self, round: usize) -> String {
-        let of = |side| {
-            let found = self
-                .windows
-                .iter()
-                .find(|window| window.round == round && window.side == side);
-            found.map_or((0.0, None), |window| {
-                (window.counts.transactions as f64 / window.seconds, window.cow)
-            })
-        };
-        let ((without, _), (with, cow)) = (of(Side::Without), of(Side::With));
-        let cow = cow.map_or(String::new(), |cow| {
-            format!(", {} chunks copied, COW store {:.1} % full", cow.chunks, cow.percent)
-        });
-        format!(
-            "round {round}: {without:.1} without, {with:.1} with transactions/s, ratio {:.3}{cow}",
-            with / without
-        )
-    }
-
-    fn comparison(&mut self, rig: &Rig, server: result::Server) -> Result<Comparison, Error> {
-        let estimates = compare::estimate(&self.windows, self.plan.pilot());
-        let cows: Vec<_> = self.windows.iter().filter_map(|window| window.cow).collect();
+    fn comparison(
+        &self,
+        rig: &Rig,
+        server: result::Server,
+        band: Option<EngineBand>,
+        rounds: Rounds,
+    ) -> Result<Comparison, Error> {
+        let estimates = compare::estimate(&rounds.windows, self.plan.pilot());
+        let cows: Vec<_> = rounds.windows.iter().filter_map(|window| window.cow).collect();
         let mut comparison = Comparison {
             // The gate knows the test's name.
             name: String::new(),
@@ -249,7 +170,8 @@ impl<'a> Measurement<'a> {
             target_half_width: self.plan.half_width(),
             cow_fill_percent: cows.iter().map(|cow| cow.percent).reduce(f64::max),
             chunks_copied: None,
-            invalid: self.invalid.take().or_else(|| self.short_window()),
+            band,
+            invalid: rounds.invalid,
             server,
             load: result::Load {
                 profile: self.oltp.name().into(),
@@ -260,7 +182,7 @@ impl<'a> Measurement<'a> {
                 seed: self.seed,
             },
             storage: result::Storage {
-                difference: self.difference.clone(),
+                difference: rounds.difference,
                 volume_bytes: rig.mounted().volume().size().as_bytes(),
                 filesystem: self.setup.filesystem.to_string(),
                 // A loop device without it is refused when it is attached.
@@ -268,10 +190,11 @@ impl<'a> Measurement<'a> {
                 disk_busy_percent: None,
             },
             versions: versions(rig)?,
-            windows: std::mem::take(&mut self.windows),
+            windows: rounds.windows,
         };
         comparison.chunks_copied = comparison.mean(Side::With, |window| Some(window.cow?.chunks as f64));
         comparison.storage.disk_busy_percent = comparison.mean(Side::Without, |window| window.disk_busy_percent);
+        comparison.invalid = comparison.invalid.take().or_else(|| short_window(&comparison));
         Ok(comparison)
     }
 
@@ -301,42 +224,46 @@ impl<'a> Measurement<'a> {
             .filter_map(|(name, value)| Some(format!("-{name}{}", value?)));
         set.collect()
     }
-
-    /// The mean latency of a closed loop is threads / throughput.
-    fn short_window(&self) -> Option<String> {
-        let threads = f64::from(self.oltp.thread_count());
-        let short = self
-            .windows
-            .iter()
-            .find(|window| (window.counts.transactions as f64) < LEAST_LATENCIES * threads)?;
-        let latencies = short.counts.transactions as f64 / threads;
-        Some(format!(
-            "round {}: a window of {:.0} s is only {latencies:.1} mean latencies long, {LEAST_LATENCIES} are needed; \
-             set SNAPTAX_TIME to {:.0} or more",
-            short.round,
-            short.seconds,
-            (1.5 * short.seconds * LEAST_LATENCIES / latencies.max(0.1)).ceil()
-        ))
-    }
 }
 
-fn minutes(time: Duration) -> String {
-    match time.as_secs_f64() / 60.0 {
-        less if less < 1.5 => "about a minute".to_owned(),
-        minutes => format!("about {minutes:.0} min"),
+/// The mean latency of a closed loop is threads / throughput.
+fn short_window(comparison: &Comparison) -> Option<String> {
+    let threads = f64::from(comparison.load.threads);
+    let short = comparison
+        .windows
+        .iter()
+        .find(|window| (window.counts.transactions as f64) < LEAST_LATENCIES * threads)?;
+    let latencies = short.counts.transactions as f64 / threads;
+    Some(format!(
+        "round {}: a window of {:.0} s is only {latencies:.1} mean latencies long, {LEAST_LATENCIES} are needed; \
+         set SNAPTAX_TIME to {:.0} or more",
+        short.round,
+        short.seconds,
+        (1.5 * short.seconds * LEAST_LATENCIES / latencies.max(0.1)).ceil()
+    ))
+}
+
+/// What has become of a server that its clients lost.
+fn fate(rig: &Rig) -> String {
+    match rig.server().exit_code() {
+        Ok(Some(code)) if code > 128 => format!("; the server was killed (status {code})"),
+        Ok(Some(code)) => format!("; the server ended (status {code})"),
+        Ok(None) | Err(_) => String::new(),
     }
 }
 
 /// After a clean-up that failed nothing may be concluded: a server that did not end in order had perhaps not been well
 /// before.
-fn tainted(mut comparison: Comparison, error: &Error) -> Comparison {
+fn tainted(mut comparisons: Vec<Comparison>, error: &Error) -> Vec<Comparison> {
     let why = format!("cleaning up failed: {error}");
     say(&why);
-    comparison.invalid = Some(match comparison.invalid {
-        Some(first) => format!("{first}; {why}"),
-        None => why,
-    });
-    comparison
+    for comparison in &mut comparisons {
+        comparison.invalid = Some(match comparison.invalid.take() {
+            Some(first) => format!("{first}; {why}"),
+            None => why.clone(),
+        });
+    }
+    comparisons
 }
 
 fn versions(rig: &Rig) -> Result<BTreeMap<String, String>, Error> {
@@ -370,7 +297,8 @@ mod tests {
             code: 137,
             log: String::new(),
         };
-        let why = tainted(comparison, &killed.into()).invalid.unwrap();
+        let tainted = tainted(vec![comparison], &killed.into());
+        let why = tainted[0].invalid.clone().unwrap();
         assert!(why.starts_with(begins) && why.contains("status 137 (killed"), "{why}");
     }
 }

@@ -119,7 +119,9 @@ impl Rig {
         &self.mounted
     }
 
-    pub(super) fn group(&self) -> &VolumeGroup {
+    /// The volume group that all of it is in.
+    #[must_use]
+    pub fn group(&self) -> &VolumeGroup {
         &self.group
     }
 

@@ -4,18 +4,26 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::disturbance::Lookout;
+use super::ground::Ground;
 use super::processor::Processor;
 use super::{Difference, Error, Rig, State, check};
-use crate::result::{EngineState, Side, Window};
+use crate::result::{EngineBand, EngineState, Side, Window};
 use crate::storage::Counters;
 use crate::workload::{Load, Sample};
 
 /// Load before the first round: the buffer pool fills, and the server comes to its pace.
 const WARM_UP: Duration = Duration::from_secs(20);
 
-/// Load between the end of what a window left behind and the next one, on top of what LVM takes for the one and the
-/// other.
+/// Least load between the end of what a window left behind and the next one, on top of what LVM takes for the one and
+/// the other.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// How long a server may take to come back to its band: page cleaners go through theirs every few seconds, and a purge
+/// that lags needs some more.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
+
+/// How often the server is asked how much it has put off.
+const LOOK: Duration = Duration::from_millis(400);
 
 /// From a freeze, by a snapshot or for its own sake, to the start of the window. Making a snapshot holds up the
 /// transactions under way for a second or more, the sham for less: they are one in thirteen of a window's, and would
@@ -24,6 +32,9 @@ const LEAD: Duration = Duration::from_millis(2500);
 
 /// The length of windows from which on the waits around them are as long as said.
 const FULL: Duration = Duration::from_secs(10);
+
+/// Restarts of transactions that a window may have, per transaction.
+const MOST_RESTARTS: f64 = 0.2;
 
 /// How often a wait looks at signals and at the load.
 const POLL: Duration = Duration::from_millis(100);
@@ -35,6 +46,8 @@ pub(super) struct Windows<'a, F> {
     difference: F,
     length: Duration,
     stop: &'a AtomicBool,
+    ground: Ground,
+    band: Option<EngineBand>,
 }
 
 /// A window that was taken.
@@ -51,77 +64,167 @@ where
     F: FnMut(&Rig) -> Result<D, Error>,
     D: Difference,
 {
-    pub(super) fn new(rig: &'a Rig, load: &'a Load, difference: F, length: Duration, stop: &'a AtomicBool) -> Self {
-        Self {
+    /// Lets the load run until the server is at its pace, and looks at what it has put off by then.
+    pub(super) fn warmed_up(
+        rig: &'a Rig,
+        load: &'a Load,
+        difference: F,
+        length: Duration,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, Error> {
+        let pace = Pace { load, stop };
+        let warm_up = warm_up(length);
+        pace.wait_until(Instant::now() + warm_up / 2)?;
+        let mut seen = Vec::new();
+        let end = Instant::now() + warm_up / 2;
+        while Instant::now() < end {
+            // A window that only tries things out begins at any time.
+            if length >= FULL {
+                seen.push(rig.server().engine_state()?);
+            }
+            pace.wait_until(end.min(Instant::now() + LOOK))?;
+        }
+        Ok(Self {
             rig,
             load,
             difference,
             length,
             stop,
-        }
+            ground: Ground::of(rig)?,
+            band: EngineBand::around(&seen),
+        })
+    }
+
+    /// What the server has to have put off when a window begins.
+    pub(super) fn band(&self) -> Option<EngineBand> {
+        self.band
     }
 
     /// Settles, makes the difference or the sham of it, and takes the window of a side.
     pub(super) fn take(&mut self, round: usize, side: Side) -> Result<Taken, Error> {
-        self.wait(self.shortened(SETTLE))?;
-        if side == Side::Without {
-            sham(self.rig)?;
-            let cut = self.cut()?;
-            return Ok(cut.taken(round, side, State::default(), None));
-        }
+        let settled = self.settle(round)?;
+        let mut taken = match side {
+            Side::Without => {
+                sham(self.rig)?;
+                self.cut(&[])?.taken(round, side, State::default(), None)
+            }
+            Side::With => self.take_with(round)?,
+        };
+        taken.window.settled_seconds = Some(settled.as_secs_f64());
+        Ok(taken)
+    }
+
+    fn take_with(&mut self, round: usize) -> Result<Taken, Error> {
         let difference = (self.difference)(self.rig)?;
         if !difference.freezes() {
             sham(self.rig)?;
         }
         let described = difference.describe();
-        let cut = self.cut();
+        let cut = self.cut(&difference.variables());
         let state = difference.state();
         let undone = difference.undo();
         let cut = cut?;
         let state = state?;
         undone?;
-        Ok(cut.taken(round, side, state, Some(described)))
+        Ok(cut.taken(round, Side::With, state, Some(described)))
     }
 
-    fn cut(&self) -> Result<Cut, Error> {
+    /// Waits under load until the server has put off no more and no less than at first.
+    fn settle(&self, round: usize) -> Result<Duration, Error> {
+        let pace = self.pace();
+        let began = Instant::now();
+        pace.wait_until(began + shortened(SETTLE, self.length))?;
+        let Some(band) = self.band else {
+            return Ok(began.elapsed());
+        };
+        loop {
+            let Some(outside) = band.outside(&self.rig.server().engine_state()?) else {
+                return Ok(began.elapsed());
+            };
+            if began.elapsed() > SETTLE_DEADLINE {
+                return Err(Error::Unsettled {
+                    round,
+                    deadline: SETTLE_DEADLINE,
+                    outside,
+                });
+            }
+            pace.wait_until(Instant::now() + LOOK)?;
+        }
+    }
+
+    fn cut(&self, meant: &[&str]) -> Result<Cut, Error> {
         let (rig, load) = (self.rig, self.load);
-        self.wait(self.shortened(LEAD))?;
+        let begin = Instant::now() + shortened(LEAD, self.length);
         let engine = rig.server().engine_state()?;
+        self.pace().wait_until(begin)?;
         let (began, disk, processor) = (Instant::now(), rig.group().disk()?, Processor::now());
         let mut lookout = Lookout::begin();
         let sample = load.window(self.length, self.stop)?;
         let elapsed = began.elapsed();
+        let disk_busy_percent = Counters::busy_percent(&disk, &rig.group().disk()?, elapsed);
+        let processor_shares = processor
+            .zip(Processor::now())
+            .map(|(earlier, now)| now.shares(earlier, elapsed));
+        let disturbance = lookout.seen();
         Ok(Cut {
             engine,
+            invalid: disturbance
+                .or_else(|| restarts(&sample))
+                .or(self.ground.changed(&Ground::of(rig)?, meant)),
             sample,
-            disturbance: lookout.seen(),
-            disk_busy_percent: Counters::busy_percent(&disk, &rig.group().disk()?, elapsed),
-            processor_shares: processor
-                .zip(Processor::now())
-                .map(|(earlier, now)| now.shares(earlier, elapsed)),
+            disk_busy_percent,
+            processor_shares,
         })
     }
 
-    /// The length of the warm-up.
-    pub(super) fn warm_up(&self) -> Duration {
-        self.shortened(WARM_UP)
+    fn pace(&self) -> Pace<'a> {
+        Pace {
+            load: self.load,
+            stop: self.stop,
+        }
     }
+}
 
-    /// Lets the load run on.
-    pub(super) fn wait(&self, length: Duration) -> Result<(), Error> {
-        let end = Instant::now() + length;
-        while Instant::now() < end {
+/// The length of the warm-up before windows of this length.
+pub(super) fn warm_up(window: Duration) -> Duration {
+    shortened(WARM_UP, window)
+}
+
+/// A wait around windows, in proportion where they are too short to measure anything and only try things out.
+fn shortened(wait: Duration, window: Duration) -> Duration {
+    wait.mul_f64((window.as_secs_f64() / FULL.as_secs_f64()).min(1.0))
+}
+
+/// Waits while the load runs.
+struct Pace<'a> {
+    load: &'a Load,
+    stop: &'a AtomicBool,
+}
+
+impl Pace<'_> {
+    fn wait_until(&self, end: Instant) -> Result<(), Error> {
+        loop {
             check(self.stop)?;
             self.load.check()?;
-            std::thread::sleep(POLL);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(POLL));
         }
-        Ok(())
     }
+}
 
-    /// A wait around windows, in proportion where they are too short to measure anything and only try things out.
-    fn shortened(&self, wait: Duration) -> Duration {
-        wait.mul_f64((self.length.as_secs_f64() / FULL.as_secs_f64()).min(1.0))
-    }
+/// Transactions that are mostly repeated measure locks, and not a disk.
+fn restarts(sample: &Sample) -> Option<String> {
+    let (restarts, transactions) = (sample.counts.deadlocks, sample.counts.transactions);
+    (restarts as f64 > MOST_RESTARTS * transactions as f64).then(|| {
+        format!(
+            "{restarts} restarts after deadlocks and lock wait timeouts for {transactions} transactions, more than {:.0} \
+             in 100; use more rows (SNAPTAX_ROWS) or fewer threads (SNAPTAX_THREADS)",
+            100.0 * MOST_RESTARTS
+        )
+    })
 }
 
 /// What making a snapshot does, but for the snapshot: the filesystem is frozen for a moment, and LVM reports what
@@ -137,7 +240,7 @@ fn sham(rig: &Rig) -> Result<(), Error> {
 struct Cut {
     engine: EngineState,
     sample: Sample,
-    disturbance: Option<String>,
+    invalid: Option<String>,
     disk_busy_percent: f64,
     processor_shares: Option<(f64, f64)>,
 }
@@ -145,22 +248,23 @@ struct Cut {
 impl Cut {
     fn taken(self, round: usize, side: Side, state: State, difference: Option<String>) -> Taken {
         let (cpu_busy_percent, load_cpu_percent) = self.processor_shares.unzip();
+        let Sample {
+            seconds,
+            counts,
+            latencies,
+        } = self.sample;
         let window = Window {
-            round,
-            side,
-            seconds: self.sample.seconds,
-            counts: self.sample.counts,
-            latencies: self.sample.latencies,
             disk_busy_percent: Some(self.disk_busy_percent),
             cpu_busy_percent,
             load_cpu_percent,
             cow: state.cow,
             engine: Some(self.engine),
+            ..Window::new(round, side, seconds, counts, latencies)
         };
         Taken {
             window,
             difference,
-            invalid: state.invalid.or(self.disturbance),
+            invalid: state.invalid.or(self.invalid),
         }
     }
 }

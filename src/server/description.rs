@@ -50,15 +50,19 @@ pub(super) fn describe(server: &Server) -> Result<crate::result::Server, Error> 
         query: query.into(),
         missing: "the version",
     })?;
-    let all: Vec<(String, String)> = server.query("SHOW GLOBAL VARIABLES")?;
-    let wanted = all.into_iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
     Ok(crate::result::Server {
         series: series(&version),
         version,
         image: server.image.clone(),
         image_source: image_source(&server.image),
-        variables: wanted.collect(),
+        variables: variables(server)?,
     })
+}
+
+pub(super) fn variables(server: &Server) -> Result<BTreeMap<String, String>, Error> {
+    let all: Vec<(String, String)> = server.query("SHOW GLOBAL VARIABLES")?;
+    let wanted = all.into_iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
+    Ok(wanted.collect())
 }
 
 /// `mysql` or `mariadb`, with the major version.

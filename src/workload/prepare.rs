@@ -78,13 +78,13 @@ fn verify(connection: &mut Conn, expected: u64) -> Result<(), Error> {
     })
 }
 
-fn run(connection: &mut Conn, statement: &str) -> Result<(), Error> {
+pub(super) fn run(connection: &mut Conn, statement: &str) -> Result<(), Error> {
     connection
         .query_drop(statement)
         .map_err(|error| refused(statement, &error))
 }
 
-fn refused(statement: &str, error: &mysql::Error) -> Error {
+pub(super) fn refused(statement: &str, error: &mysql::Error) -> Error {
     let mut shortened: String = statement.chars().take(80).collect();
     if shortened.len() < statement.len() {
         shortened.push_str("...");

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used)]
 
 mod guest;
+mod invalid;
 mod kills;
 mod native;
 mod overflow;

@@ -22,7 +22,7 @@ fn a_snapshot_that_overflows_under_load_makes_the_measurement_invalid_and_ends_i
         .spare(Size::mib(8))
         .measure()
         .unwrap();
-    let why = comparison.invalid.unwrap();
+    let why = comparison.invalid.as_deref().unwrap();
     assert!(
         why.starts_with("round 1: snapshot ") && why.contains(" is lost "),
         "{why}"

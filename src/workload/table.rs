@@ -1,0 +1,135 @@
+//! The table as it is, and made older than it is.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+use super::ids::Generator;
+use super::prepare::{refused, run};
+use super::{Connect, Error, Oltp};
+
+const LOOK: &str = "SELECT (SELECT CAST(CREATE_TIME AS CHAR) FROM information_schema.TABLES \
+     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'sbtest'), MIN(id), MAX(id) FROM sbtest";
+
+/// One row in so many is changed by ageing: with some sixty rows on a page, nearly every page of the table is.
+const AGED: u64 = 20;
+
+/// Rows of one kind of change in one transaction.
+const BATCH: usize = 100;
+
+/// A table's identity: it changes when the table is made anew, truncated, or loses its ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// When it was made, as the server tells it.
+    pub created: String,
+    /// Its smallest id.
+    pub first: Option<u64>,
+    /// Its largest id.
+    pub last: Option<u64>,
+}
+
+impl Table {
+    /// Looks at the table `sbtest`, which takes no longer than two point selects.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or the table is not there.
+    pub fn at(connect: &Connect) -> Result<Self, Error> {
+        let mut connection = connect.open()?;
+        let row = connection.query_first(LOOK).map_err(|error| refused(LOOK, &error))?;
+        let (created, first, last): (Option<String>, _, _) = row.unwrap_or_default();
+        Ok(Self {
+            created: created.unwrap_or_default(),
+            first,
+            last,
+        })
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = |id: Option<u64>| id.map_or("none".to_owned(), |id| id.to_string());
+        write!(f, "ids {} to {}, made {}", id(self.first), id(self.last), self.created)
+    }
+}
+
+impl Oltp {
+    /// Ages the table, as a load would over hours: one row in twenty, drawn like the load's, has its index column or its
+    /// content updated, or is deleted and inserted anew, in transactions of 300 rows.
+    ///
+    /// A table fresh from [`Oltp::prepare`] has full pages in the order of their ids, an index of one value, and undo
+    /// logs that have yet to be allocated; what is measured on it drifts while that changes.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses a statement, or when `stop` is set, which is looked at between
+    /// transactions.
+    pub fn age(&self, connect: &Connect, seed: u64, stop: &AtomicBool) -> Result<(), Error> {
+        self.check()?;
+        let mut connection = connect.open()?;
+        let mut ids = Generator::new(seed, self.row_count(), self.distribution());
+        let changes = self.row_count() / AGED;
+        for _ in 0..changes.div_ceil(3 * BATCH as u64) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            change(&mut connection, &mut ids)?;
+        }
+        Ok(())
+    }
+}
+
+fn change(connection: &mut Conn, ids: &mut Generator) -> Result<(), Error> {
+    let mut batch = || -> BTreeSet<u64> { (0..BATCH).map(|_| ids.id()).collect() };
+    let (indexed, contents, replaced) = (list(&batch()), list(&batch()), batch());
+    let mut content = String::new();
+    ids.write_content(&mut content);
+    run(connection, "BEGIN")?;
+    run(connection, &format!("UPDATE sbtest SET k=k+1 WHERE id IN ({indexed})"))?;
+    run(
+        connection,
+        &format!("UPDATE sbtest SET c='{content}' WHERE id IN ({contents})"),
+    )?;
+    run(
+        connection,
+        &format!("DELETE FROM sbtest WHERE id IN ({})", list(&replaced)),
+    )?;
+    run(connection, &insert(&replaced))?;
+    run(connection, "COMMIT")
+}
+
+fn list(ids: &BTreeSet<u64>) -> String {
+    ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The rows that the load's own transactions insert.
+fn insert(ids: &BTreeSet<u64>) -> String {
+    let rows: Vec<String> = ids
+        .iter()
+        .map(|id| format!("({id},0,' ','aaaaaaaaaaffffffffffrrrrrrrrrreeeeeeeeeeyyyyyyyyyy')"))
+        .collect();
+    format!("INSERT INTO sbtest VALUES {}", rows.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_drawn_twice_are_changed_once() {
+        let ids = BTreeSet::from([7, 3, 7]);
+        assert_eq!(list(&ids), "3,7");
+        assert_eq!(insert(&ids).matches("aaaaaaaaaaffffffffff").count(), 2);
+    }
+
+    #[test]
+    fn a_table_says_what_it_is() {
+        let table = Table {
+            created: "2026-11-01 12:00:00".into(),
+            first: Some(1),
+            last: None,
+        };
+        assert_eq!(table.to_string(), "ids 1 to none, made 2026-11-01 12:00:00");
+    }
+}
