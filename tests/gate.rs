@@ -25,11 +25,28 @@ snaptax = { path = "SNAPTAX", default-features = false }
 
 /// Depends on snaptax alone: a user's crate need not know insta.
 const TEST: &str = r#"
+use snaptax::gate::Measurable;
+use snaptax::result::{Comparison, Record};
+
+/// What is measured first, and what is measured next.
+struct Measured(Vec<Record>);
+
+impl Measurable for Measured {
+    fn comparison(&self) -> &Comparison {
+        &self.0[0].comparison
+    }
+
+    fn again(&self) -> Option<Result<Comparison, Box<dyn std::error::Error>>> {
+        println!("measured again");
+        Some(Ok(self.0.get(1)?.comparison.clone()))
+    }
+}
+
 #[test]
 fn thick_snapshot() {
     let measured = std::env::var("MEASURED").unwrap();
-    let record = snaptax::report::json::read(measured.as_ref()).unwrap().remove(0);
-    snaptax::assert_ratio_bounds!(record.comparison);
+    let measured = Measured(snaptax::report::json::read(measured.as_ref()).unwrap());
+    snaptax::assert_ratio_bounds!(measured);
 }
 "#;
 
@@ -107,13 +124,18 @@ impl Case {
     }
 
     fn measure(&self, comparison: &Comparison) {
-        let record = Record {
+        self.measure_in_turn(&[comparison]);
+    }
+
+    fn measure_in_turn(&self, comparisons: &[&Comparison]) {
+        let record = |comparison: &&Comparison| Record {
             verdict: Verdict::Inconclusive,
             reason: String::new(),
             bounds: None,
-            comparison: comparison.clone(),
+            comparison: (*comparison).clone(),
         };
-        fs::write(self.path("measured.json"), serde_json::to_string(&[record]).unwrap()).unwrap();
+        let records: Vec<Record> = comparisons.iter().map(record).collect();
+        fs::write(self.path("measured.json"), serde_json::to_string(&records).unwrap()).unwrap();
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -268,6 +290,37 @@ fn what_says_nothing_never_reaches_insta(
         None => Verdict::Inconclusive,
     };
     assert_eq!(case.recorded(), verdict);
+}
+
+const IMPRECISE: (f64, f64, f64) = (0.45, 0.40, 0.51);
+
+#[rstest]
+#[case::precise_at_last(IMPRECISE, WITHIN, Verdict::Within)]
+#[case::worse_after_all(REACHING_IN, WORSE, Verdict::Worse)]
+#[case::never_precise(IMPRECISE, IMPRECISE, Verdict::Inconclusive)]
+fn what_is_inconclusive_is_measured_once_more_and_that_counts(
+    #[case] first: (f64, f64, f64),
+    #[case] second: (f64, f64, f64),
+    #[case] verdict: Verdict,
+) {
+    let case = Case::new(&measured(first), Some(BOUNDS));
+    case.measure_in_turn(&[&measured(first), &measured(second), &measured(WITHIN)]);
+    let run = case.run(&[]);
+    assert_eq!(run.passed, verdict.passes(), "{}", run.said);
+    assert_eq!(run.said.matches("measured again").count(), 1);
+    assert!(run.said.contains("this is the second measurement"), "{}", run.said);
+    assert_eq!(case.recorded(), verdict);
+}
+
+#[rstest]
+#[case::within(measured(WITHIN))]
+#[case::worse(measured(WORSE))]
+#[case::invalid(invalid())]
+fn what_is_conclusive_or_invalid_is_not_measured_again(#[case] comparison: Comparison) {
+    let case = Case::new(&comparison, Some(BOUNDS));
+    case.measure_in_turn(&[&comparison, &measured(WITHIN)]);
+    let run = case.run(&[]);
+    assert!(!run.said.contains("measured again"), "{}", run.said);
 }
 
 #[test]

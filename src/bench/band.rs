@@ -69,16 +69,14 @@ impl EngineBand {
 
     /// What of a state is outside, if anything.
     pub(super) fn outside(&self, state: &EngineState) -> Option<Outside> {
-        let parts: [(&'static str, fn(&EngineState) -> u64); 3] = [
-            ("dirty pages", |state| state.dirty_pages),
-            ("bytes of redo since the checkpoint", |state| state.checkpoint_age),
-            ("transactions to be purged", |state| state.history_length),
-        ];
-        parts.into_iter().find_map(|(what, part)| {
-            let (value, low, high) = (part(state), part(&self.low), part(&self.high));
+        let outside = |what, of: fn(&EngineState) -> u64| {
+            let (value, low, high) = (of(state), of(&self.low), of(&self.high));
             let inside = (low..=high).contains(&value);
             (!inside).then_some(Outside { what, value, low, high })
-        })
+        };
+        outside("dirty pages", |state| state.dirty_pages)
+            .or_else(|| outside("bytes of redo since the checkpoint", |state| state.checkpoint_age))
+            .or_else(|| outside("transactions to be purged", |state| state.history_length))
     }
 }
 

@@ -362,3 +362,26 @@ fn docker_that_cannot_be_reached_is_said_with_a_hint() {
         .run()
         .unwrap();
 }
+
+#[test]
+#[ignore = "needs Docker"]
+fn a_variable_is_set_and_restored() {
+    let rig = Rig::new();
+    let server = rig.start();
+    let mut observer = Observer::new(&server);
+    let mut now = |name| -> String { observer.row(&format!("SELECT CAST(@@GLOBAL.{name} AS CHAR)")) };
+    for (name, value) in [
+        ("innodb_io_capacity", "777"),
+        ("innodb_flush_neighbors", "2"),
+        ("init_connect", "it's"),
+    ] {
+        let before = now(name);
+        let variable = server.set_variable(name, value).unwrap();
+        assert_eq!(now(name), value);
+        variable.restore().unwrap();
+        assert_eq!(now(name), before);
+    }
+    let error = server.set_variable("no_such_variable", "1").err().unwrap().to_string();
+    assert!(error.contains("no_such_variable"), "{error}");
+    server.stop().unwrap();
+}

@@ -3,7 +3,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use snaptax::command::Command;
-use snaptax::workload::{Error, Load, Oltp, Sample};
+use snaptax::workload::{Error, Load, Oltp, Sample, Table};
 
 use crate::fixture::{Observer, Rig, connect, running};
 
@@ -146,5 +146,32 @@ fn an_error_other_than_a_deadlock_ends_the_load_and_is_told() {
     let error = load.window(Duration::from_secs(60), &running()).unwrap_err();
     assert!(matches!(error, Error::Statement { code: Some(1146), .. }), "{error:?}");
     load.stop().unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs Docker"]
+fn ageing_changes_a_twentieth_of_the_rows_and_leaves_the_tables_identity() {
+    let rig = Rig::new();
+    let server = rig.start();
+    let oltp = Oltp::sysbench_0_4().rows(20_000).uniform();
+    oltp.prepare(&connect(&server), &running(), |_| ()).unwrap();
+    let before = Table::at(&connect(&server)).unwrap();
+    assert_eq!((before.first, before.last), (Some(1), Some(20_000)));
+
+    oltp.age(&connect(&server), 1, &running()).unwrap();
+    let mut observer = Observer::new(&server);
+    let changed: u64 = observer.row("SELECT COUNT(*) FROM sbtest.sbtest WHERE k > 0 OR c <> ' ' OR pad LIKE 'a%'");
+    // Some rows are drawn twice.
+    assert!((900..=1200).contains(&changed), "{changed}");
+    let rows: u64 = observer.row("SELECT COUNT(*) FROM sbtest.sbtest");
+    assert_eq!(rows, 20_000);
+    assert_eq!(Table::at(&connect(&server)).unwrap(), before);
+
+    thread::sleep(Duration::from_millis(1100));
+    observer.run("TRUNCATE TABLE sbtest.sbtest");
+    let truncated = Table::at(&connect(&server)).unwrap();
+    assert_eq!((truncated.first, truncated.last), (None, None));
+    assert_ne!(truncated.created, before.created);
     server.stop().unwrap();
 }
