@@ -22,6 +22,7 @@
 mod difference;
 mod disturbance;
 mod error;
+mod host_delay;
 mod measurement;
 mod processor;
 mod progress;
