@@ -53,7 +53,7 @@ impl Lookout {
         let complained = self.log.as_mut().and_then(KernelLog::complaint);
         jumped
             .or_else(|| complained.map(|line| format!("the kernel said: {line}")))
-            .or_else(|| self.host_delay.disturbance())
+            .or_else(|| self.host_delay.disturbance(self.host_delay_percent()?))
     }
 
     /// Share of the time so far in which a processor was wanted and not given by the host, on average over this
@@ -171,7 +171,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::quiet("110 51\n", Some(5.0), None)]
+    #[case::quiet("110 52\n", Some(10.0), None)]
+    #[case::at_the_limit("110 55\n", Some(25.0), None)]
     #[case::busy("110 70\n", Some(100.0), Some("waited for one 100 % of the time"))]
     #[case::not_told("100 50\n", None, None)]
     fn a_busy_host_is_reported_and_a_quiet_one_is_not(

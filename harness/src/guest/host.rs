@@ -54,8 +54,9 @@ fn line(now: Duration, waited: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{self, File};
     use std::io::{BufRead, BufReader};
+    use std::process::Command;
 
     use super::*;
 
@@ -89,5 +90,23 @@ mod tests {
         };
         let lines: Vec<_> = BufReader::new(reader).lines().take(2).map(numbers).collect();
         assert!(lines[1][0] >= lines[0][0] && lines[1][1] >= lines[0][1], "{lines:?}");
+    }
+
+    #[test]
+    fn the_guests_init_keeps_the_newest_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("kept");
+        let (_, rest) = include_str!("../../guest/init").split_once("    until read").unwrap();
+        let (script, _) = rest.split_once("\n) <\"$(port host)\"").unwrap();
+        let script = format!("until read{script}").replace("/run/snaptax-host", kept.to_str().unwrap());
+
+        let mut pipe = Pipe::create(&directory.path().join("host")).unwrap();
+        assert!(pipe.send("1.000 0.5\n") && pipe.send("2.000 0.75\n"));
+        let reader = File::open(directory.path().join("host.in")).unwrap();
+        // The script ends with its input.
+        drop(pipe);
+        let status = Command::new("sh").args(["-c", &script]).stdin(reader).status();
+        assert!(status.is_ok());
+        assert_eq!(fs::read_to_string(kept).unwrap(), "2.000 0.75\n");
     }
 }
