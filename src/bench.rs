@@ -24,6 +24,7 @@ mod difference;
 mod disturbance;
 mod error;
 mod ground;
+mod host_delay;
 mod measurement;
 mod processor;
 mod progress;

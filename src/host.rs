@@ -10,10 +10,13 @@
 
 mod docker;
 mod kernel;
+mod steal;
 mod work_dir;
 
 use std::fmt;
 use std::path::Path;
+
+pub use steal::stolen;
 
 use crate::settings::Settings;
 use crate::storage;

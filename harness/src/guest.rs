@@ -1,8 +1,11 @@
 //! A throw-away virtual machine that runs one job.
 
 pub(crate) mod console;
+pub(crate) mod delay;
 pub(crate) mod event;
+pub(crate) mod host;
 pub(crate) mod job;
+pub(crate) mod pipe;
 pub(crate) mod qemu;
 pub(crate) mod returned;
 
@@ -15,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use console::Follower;
 use event::Event;
+use host::Host;
 use job::Job;
-use qemu::{CommandLine, Drive, Machine, Port, Qemu};
+use qemu::{CommandLine, Drive, End, Machine, Port, Qemu};
 
 use rustix::process::Signal;
 
@@ -146,8 +150,15 @@ impl Boot<'_> {
         self.job.write(&job, self.timeout).map_err(file::error("write", &job))?;
         let mut drives = self.drives.clone();
         drives.push(Drive::read_only("job", &job));
-        let ports = ["status", "output", "archive"].map(|name| Port {
+        let ports = [
+            ("status", End::File),
+            ("output", End::File),
+            ("archive", End::File),
+            ("host", End::Pipe),
+        ];
+        let ports = ports.map(|(name, end)| Port {
             name,
+            end,
             path: self.scratch.join(name),
         });
         let command = CommandLine::new(
@@ -158,7 +169,7 @@ impl Boot<'_> {
             &ports,
             self.console,
         );
-        let [status, live, archive] = ports.map(|port| port.path);
+        let [status, live, archive, host] = ports.map(|port| port.path);
         let errors = self.scratch.join("qemu.log");
 
         let mut attempt = 0;
@@ -170,6 +181,7 @@ impl Boot<'_> {
                 interrupt,
                 status: Follower::create(&status).map_err(file::error("create", &status))?,
                 live: Follower::create(&live).map_err(file::error("create", &live))?,
+                host: Host::create(&host).map_err(file::error("create", &host))?,
                 step: progress.step(&format!("{}boot", self.prefix)),
                 name: "boot".to_owned(),
                 began: Instant::now(),
@@ -234,6 +246,7 @@ struct Watch<'a> {
     interrupt: &'a Interrupt,
     status: Follower,
     live: Follower,
+    host: Host,
     step: Step,
     name: String,
     began: Instant,
@@ -281,6 +294,7 @@ impl Watch<'_> {
                 return Err(Error::Interrupted);
             }
             self.check_deadline()?;
+            self.host.tell(qemu.process());
             thread::sleep(POLL);
         }
     }

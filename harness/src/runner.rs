@@ -22,6 +22,8 @@ use crate::progress::Progress;
 const WORK: &str = "/snaptax/disk";
 /// Where an experiment writes what is to be sent back.
 const OUTPUT: &str = "/snaptax/output";
+/// Where the guest keeps the newest line that it was told of its host.
+const HOST_DELAY: &str = "/run/snaptax-host";
 
 /// Variables handed to the test binary, and beginnings of further ones.
 const PASSED: &[&str] = &[
@@ -39,6 +41,7 @@ const NOT_PASSED: &[&str] = &[
     "SNAPTAX_ACCEL",
     "SNAPTAX_CACHE",
     "SNAPTAX_DISK",
+    "SNAPTAX_HOST_DELAY",
     "SNAPTAX_IMAGE",
     "SNAPTAX_IOPS",
     "SNAPTAX_MEMORY",
@@ -246,6 +249,7 @@ fn environment(plan: &Plan, callers: impl Iterator<Item = (OsString, OsString)>)
         ("HOME", "/root".to_owned()),
         ("TMPDIR", "/tmp".to_owned()),
         ("LC_ALL", "C.UTF-8".to_owned()),
+        ("SNAPTAX_HOST_DELAY", HOST_DELAY.to_owned()),
         ("SNAPTAX_IMAGE", plan.image.clone()),
         ("SNAPTAX_OUTPUT", OUTPUT.to_owned()),
         ("SNAPTAX_STARTED", format!("{:.3}", plan.started)),
@@ -327,6 +331,14 @@ mod tests {
         );
         assert_eq!(get("SNAPTAX_IMAGE"), Some("snaptax/mysql:debian"));
         assert_eq!(get("SNAPTAX_VERSIONS"), Some(r#"{"qemu":"10.0.2"}"#));
+    }
+
+    #[test]
+    fn what_the_guest_is_told_of_its_host_is_where_the_test_looks() {
+        let variables = environment_of(&[("SNAPTAX_HOST_DELAY", "/elsewhere")]);
+        assert_eq!(variables["SNAPTAX_HOST_DELAY"], HOST_DELAY);
+        let init = include_str!("../guest/init");
+        assert!(init.contains(&format!(">{HOST_DELAY} ")));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What happens to a machine during a measurement and voids it: its clock is set, its kernel reports failing disks.
+//! What happens to a machine during a measurement and voids it: its clock is set, its kernel reports failing disks, its
+//! processors are busy with other things.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::OFlags;
+
+use super::host_delay::HostDelay;
 
 /// More than a clock that is being adjusted, by 500 ppm at most, gains or loses in a window of half an hour.
 const JUMP: Duration = Duration::from_secs(1);
@@ -28,14 +31,16 @@ const ERROR: u32 = 3;
 pub(super) struct Lookout {
     clocks: Clocks,
     log: Option<KernelLog>,
+    host_delay: HostDelay,
 }
 
 impl Lookout {
-    /// Begins; where the kernel's log cannot be read, it looks at the clock alone.
+    /// Begins; where the kernel's log cannot be read, or nobody tells of the host, it looks at the rest alone.
     pub(super) fn begin() -> Self {
         Self {
             clocks: Clocks::now(),
             log: KernelLog::open().ok(),
+            host_delay: HostDelay::begin(),
         }
     }
 
@@ -46,7 +51,15 @@ impl Lookout {
             .jump(Clocks::now())
             .map(|by| format!("the clock was set {by}"));
         let complained = self.log.as_mut().and_then(KernelLog::complaint);
-        jumped.or_else(|| complained.map(|line| format!("the kernel said: {line}")))
+        jumped
+            .or_else(|| complained.map(|line| format!("the kernel said: {line}")))
+            .or_else(|| self.host_delay.disturbance(self.host_delay_percent()?))
+    }
+
+    /// Share of the time so far in which a processor was wanted and not given by the host, on average over this
+    /// machine's processors, in percent. `None` where nobody tells, or the time is too short to say.
+    pub(super) fn host_delay_percent(&self) -> Option<f64> {
+        self.host_delay.percent()
     }
 }
 
@@ -155,6 +168,30 @@ mod tests {
             steady: began.steady + Duration::from_secs(10),
         };
         assert_eq!(began.jump(now).as_deref(), jump);
+    }
+
+    #[rstest]
+    #[case::quiet("110 52\n", Some(10.0), None)]
+    #[case::at_the_limit("110 55\n", Some(25.0), None)]
+    #[case::busy("110 70\n", Some(100.0), Some("waited for one 100 % of the time"))]
+    #[case::not_told("100 50\n", None, None)]
+    fn a_busy_host_is_reported_and_a_quiet_one_is_not(
+        #[case] told: &str,
+        #[case] percent: Option<f64>,
+        #[case] words: Option<&str>,
+    ) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "100 50\n").unwrap();
+        let mut lookout = Lookout {
+            clocks: Clocks::now(),
+            log: None,
+            host_delay: HostDelay::of_a_guest(file.path().into(), 2),
+        };
+        std::fs::write(file.path(), told).unwrap();
+        assert_eq!(lookout.host_delay_percent(), percent);
+        let seen = lookout.seen();
+        assert_eq!(seen.is_some(), words.is_some());
+        assert!(seen.unwrap_or_default().contains(words.unwrap_or_default()));
     }
 
     proptest! {

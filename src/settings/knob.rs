@@ -220,7 +220,13 @@ pub const HARNESS: &[&str] = &[
 ];
 
 /// Names that the parts of snaptax tell each other things by.
-pub(super) const INTERNAL: &[&str] = &["SNAPTAX_KILLS", "SNAPTAX_PLAN", "SNAPTAX_STARTED", "SNAPTAX_VERSIONS"];
+pub(super) const INTERNAL: &[&str] = &[
+    "SNAPTAX_HOST_DELAY",
+    "SNAPTAX_KILLS",
+    "SNAPTAX_PLAN",
+    "SNAPTAX_STARTED",
+    "SNAPTAX_VERSIONS",
+];
 
 fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let number: u64 = text

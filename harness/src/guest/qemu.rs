@@ -99,13 +99,24 @@ impl Drive {
     }
 }
 
-/// A file that the guest writes to through a virtio-serial port of this name.
+/// A virtio-serial port.
 #[derive(Debug, Clone)]
 pub(crate) struct Port {
     /// The port's name.
     pub(crate) name: &'static str,
-    /// The file.
+    /// What the host has at the other end.
+    pub(crate) end: End,
+    /// Where that is.
     pub(crate) path: PathBuf,
+}
+
+/// The host's end of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A file that the guest writes to.
+    File,
+    /// Two named pipes: `path.in`, from which the guest reads, and `path.out`.
+    Pipe,
 }
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -170,7 +181,11 @@ impl CommandLine {
             args.extend(drive.args());
         }
         for port in ports {
-            let mut chardev = OsString::from(format!("file,id={},path=", port.name));
+            let end = match port.end {
+                End::File => "file",
+                End::Pipe => "pipe",
+            };
+            let mut chardev = OsString::from(format!("{end},id={},path=", port.name));
             chardev.push(escaped(&port.path));
             let device = format!("virtserialport,chardev={0},name={0}", port.name);
             args.extend(["-chardev".into(), chardev, "-device".into(), device.into()]);
@@ -223,6 +238,11 @@ fn escaped(path: &Path) -> OsString {
 pub(crate) struct Qemu(Child);
 
 impl Qemu {
+    /// The number of its process, which is QEMU's own: what it is started through replaces itself by it.
+    pub(crate) fn process(&self) -> u32 {
+        self.0.id()
+    }
+
     /// How it ended, if it did.
     ///
     /// # Errors
@@ -241,6 +261,9 @@ impl Drop for Qemu {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
     use rstest::rstest;
 
     use super::*;
@@ -255,10 +278,11 @@ mod tests {
             vmlinuz: "/c/vmlinuz".into(),
             initramfs: "/c/initramfs".into(),
         };
-        let ports = [Port {
-            name: "status",
-            path: "/t/status".into(),
-        }];
+        let ports = [("status", End::File), ("host", End::Pipe)].map(|(name, end)| Port {
+            name,
+            end,
+            path: Path::new("/t").join(name),
+        });
         CommandLine::new(
             &machine,
             &kernel,
@@ -276,6 +300,32 @@ mod tests {
     fn the_accelerator_chooses_the_processor(#[case] accelerator: Accelerator, #[case] expected: &str) {
         let line = line(accelerator, &[], &[]);
         assert!(line.contains(expected) && line.contains("-nic none"), "{line}");
+    }
+
+    #[test]
+    fn ports_that_the_guest_writes_to_are_files_and_the_one_it_reads_from_is_a_pipe() {
+        let line = line(Accelerator::Tcg, &[], &[]);
+        for port in [
+            "-chardev file,id=status,path=/t/status -device virtserialport,chardev=status,name=status",
+            "-chardev pipe,id=host,path=/t/host -device virtserialport,chardev=host,name=host",
+        ] {
+            assert!(line.contains(port), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_process_is_the_programs_own_and_not_that_of_what_starts_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let command = CommandLine {
+            args: vec!["sleep".into(), "60".into()],
+        };
+        let qemu = command.start(&directory.path().join("errors")).unwrap();
+        let name = || std::fs::read_to_string(format!("/proc/{}/comm", qemu.process())).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while name() != "sleep\n" && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(name(), "sleep\n");
     }
 
     #[test]
