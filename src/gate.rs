@@ -7,22 +7,25 @@
 //! ```yaml
 //! throughput: {low: 0.385, high: 0.491}
 //! p95_latency: {low: 2.31, high: 3.34}
+//! calibration: {iops: 396, write_mib_per_second: 180, flush_milliseconds: 0.4}
 //! ```
 //!
-//! Numbers are ratios, with / without; `p95_latency` and `reason` may be left out. For throughput lower is
-//! worse, for latency higher. `cargo insta review` shows proposed bounds beside the old ones. They are
+//! The first two are ratios, with / without; all but `throughput` may be left out. For throughput lower is
+//! worse, for latency higher. `calibration` says what the disk did when the bounds were made: a measurement on a
+//! disk that does clearly otherwise is `Inconclusive`, and new bounds come with `SNAPTAX_BOUNDS=propose` only. `cargo insta review` shows proposed bounds beside the old ones. They are
 //! proposed
 //!
 //! - for a profile that has none: the test fails, since there was nothing to judge by;
 //! - when a measurement is worse than its bounds: the test fails whatever insta's own variables say;
-//! - after every conclusive measurement, with `SNAPTAX_BOUNDS=propose`; the verdict still decides.
+//! - after every conclusive measurement, and one on another disk, with `SNAPTAX_BOUNDS=propose`; the verdict still
+//!   decides.
 //!
 //! Loosened bounds carry an empty `reason:`, to be filled in before they count. Proposals from a single
 //! measurement are wide ([`Bounds::proposed`]).
 //!
 //! `INSTA_UPDATE` and `INSTA_FORCE_PASS` only say where insta writes a proposal: with `INSTA_UPDATE=always`
 //! it goes straight into the snapshot file, but the run was judged by the old bounds and fails all the same.
-//! With `CI` set, insta writes nothing unless `INSTA_UPDATE` asks for it. A measurement that is
+//! With `CI` set, insta writes nothing unless `INSTA_UPDATE` asks for it. Any other measurement that is
 //! `Invalid` or `Inconclusive` never reaches insta. `SNAPTAX_GATE=warn` reports and lets the test pass.
 //!
 //! Every judged measurement is also written to `results.json` (see [`crate::report::json`]) in `SNAPTAX_OUTPUT`
@@ -30,6 +33,7 @@
 //! `target/snaptax`.
 
 mod bounds;
+mod calibration;
 mod file;
 mod verdict;
 
@@ -184,8 +188,19 @@ fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judge
         }
         Err(error) => return inconclusive(error.to_string(), Action::Leave),
     };
-    let (verdict, reason) = judge(comparison, &bounds);
     let proposed = Bounds::proposed(comparison);
+    if let Some(refusal) = verdict::refusal(comparison, &bounds) {
+        return match (mode, verdict::imprecision(comparison), proposed) {
+            (BoundsMode::Propose, None, Some(proposed)) => {
+                inconclusive(refusal, Action::Propose(proposed.superseding(&bounds)))
+            }
+            (BoundsMode::Propose, Some(imprecise), _) => {
+                inconclusive(format!("{refusal}. None are proposed: {imprecise}"), Action::Leave)
+            }
+            _ => inconclusive(refusal, Action::Leave),
+        };
+    }
+    let (verdict, reason) = judge(comparison, &bounds);
     let action = match (verdict, mode, proposed) {
         (Verdict::Worse, BoundsMode::Keep, Some(proposed)) => {
             Action::Propose(proposed.only_where_broken(comparison, &bounds).replacing(&bounds))

@@ -42,8 +42,8 @@ pub(super) struct Times {
 impl Times {
     pub(super) const USUAL: Self = Self {
         random: Duration::from_millis(1500),
-        sequential: Duration::from_secs(1),
-        flushes: Duration::from_secs(1),
+        sequential: Duration::from_millis(800),
+        flushes: Duration::from_millis(800),
     };
 }
 
