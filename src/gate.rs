@@ -7,22 +7,25 @@
 //! ```yaml
 //! throughput: {low: 0.385, high: 0.491}
 //! p95_latency: {low: 2.31, high: 3.34}
+//! calibration: {iops: 396, write_mib_per_second: 180, flush_milliseconds: 0.4}
 //! ```
 //!
-//! Numbers are ratios, with / without; `p95_latency` and `reason` may be left out. For throughput lower is
-//! worse, for latency higher. `cargo insta review` shows proposed bounds beside the old ones. They are
+//! The first two are ratios, with / without; all but `throughput` may be left out. For throughput lower is
+//! worse, for latency higher. `calibration` says what the disk did when the bounds were made: a measurement on a
+//! disk that does clearly otherwise is `Inconclusive`, and new bounds come with `SNAPTAX_BOUNDS=propose` only. `cargo insta review` shows proposed bounds beside the old ones. They are
 //! proposed
 //!
 //! - for a profile that has none: the test fails, since there was nothing to judge by;
 //! - when a measurement is worse than its bounds: the test fails whatever insta's own variables say;
-//! - after every conclusive measurement, with `SNAPTAX_BOUNDS=propose`; the verdict still decides.
+//! - after every conclusive measurement, and one on another disk, with `SNAPTAX_BOUNDS=propose`; the verdict still
+//!   decides.
 //!
 //! Loosened bounds carry an empty `reason:`, to be filled in before they count. Proposals from a single
 //! measurement are wide ([`Bounds::proposed`]).
 //!
 //! `INSTA_UPDATE` and `INSTA_FORCE_PASS` only say where insta writes a proposal: with `INSTA_UPDATE=always`
 //! it goes straight into the snapshot file, but the run was judged by the old bounds and fails all the same.
-//! With `CI` set, insta writes nothing unless `INSTA_UPDATE` asks for it. A measurement that is
+//! With `CI` set, insta writes nothing unless `INSTA_UPDATE` asks for it. Any other measurement that is
 //! `Invalid` or `Inconclusive` never reaches insta. One that is not precise enough is made once more, with twice the
 //! rounds and twice the budget, before it is `Inconclusive`. `SNAPTAX_GATE=warn` reports and lets the test pass.
 //!
@@ -31,6 +34,7 @@
 //! `target/snaptax`.
 
 mod bounds;
+mod calibration;
 mod file;
 mod verdict;
 
@@ -203,33 +207,49 @@ fn record_in(file: &BoundsFile, set: Option<&Path>, record: &Record) -> Result<(
 }
 
 fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judged {
-    let leave = |verdict, reason, again| Judged {
-        verdict,
+    let inconclusive = |reason, action| Judged {
+        verdict: Verdict::Inconclusive,
         reason,
         bounds: None,
-        action: Action::Leave,
-        again,
+        action,
+        again: false,
     };
     if let Some((verdict, reason)) = verdict::doubt(comparison) {
-        return leave(verdict, reason, verdict == Verdict::Inconclusive);
+        return Judged {
+            verdict,
+            again: verdict == Verdict::Inconclusive,
+            ..inconclusive(reason, Action::Leave)
+        };
     }
+    let imprecision = verdict::imprecision(comparison);
+    let proposed = Bounds::proposed(comparison);
     let bounds = match file.read() {
         Ok(Some(bounds)) => bounds,
         Ok(None) => {
             let reason = format!("there are no bounds for the profile {} yet", comparison.profile);
-            if let Some(imprecise) = verdict::imprecision(comparison) {
-                let reason = format!("{reason}, and none are proposed: {imprecise}");
-                return leave(Verdict::Inconclusive, reason, true);
-            }
-            return Judged {
-                action: Bounds::proposed(comparison).map_or(Action::Leave, Action::Propose),
-                ..leave(Verdict::Inconclusive, reason, false)
+            return match imprecision {
+                None => inconclusive(reason, proposed.map_or(Action::Leave, Action::Propose)),
+                Some(imprecise) => Judged {
+                    again: true,
+                    ..inconclusive(format!("{reason}, and none are proposed: {imprecise}"), Action::Leave)
+                },
             };
         }
-        Err(error) => return leave(Verdict::Inconclusive, error.to_string(), false),
+        Err(error) => return inconclusive(error.to_string(), Action::Leave),
     };
+    if let Some(refusal) = verdict::refusal(comparison, &bounds) {
+        return match (mode, imprecision, proposed) {
+            (BoundsMode::Propose, None, Some(proposed)) => {
+                inconclusive(refusal, Action::Propose(proposed.superseding(&bounds)))
+            }
+            (BoundsMode::Propose, Some(imprecise), _) => Judged {
+                again: true,
+                ..inconclusive(format!("{refusal}. None are proposed: {imprecise}"), Action::Leave)
+            },
+            _ => inconclusive(refusal, Action::Leave),
+        };
+    }
     let (verdict, reason) = judge(comparison, &bounds);
-    let proposed = Bounds::proposed(comparison);
     let action = match (verdict, mode, proposed) {
         (Verdict::Worse, BoundsMode::Keep, Some(proposed)) => {
             Action::Propose(proposed.only_where_broken(comparison, &bounds).replacing(&bounds))

@@ -232,6 +232,18 @@ pub struct Storage {
     pub disk_busy_percent: Option<f64>,
 }
 
+/// What the disk did just before the experiment, on the volume that the server's data then lay on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Random writes of 16 KiB, a page of InnoDB, from eight threads, per second.
+    pub iops: f64,
+    /// Writes of 1 MiB, one after the other, in MiB per second.
+    pub write_mib_per_second: f64,
+    /// Median time that it takes to make a write of 4 KiB durable, in milliseconds.
+    pub flush_milliseconds: f64,
+}
+
 /// One experiment's measurement, before it is judged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Comparison {
@@ -264,6 +276,9 @@ pub struct Comparison {
     pub load: Load,
     /// The storage.
     pub storage: Storage,
+    /// What the disk did before.
+    #[serde(default)]
+    pub calibration: Option<Calibration>,
     /// Versions of what was under test: kernel, LVM, QEMU, snaptax.
     pub versions: BTreeMap<String, String>,
     /// Every window.
@@ -306,7 +321,7 @@ pub struct Record {
     pub verdict: Verdict,
     /// Why, in a sentence.
     pub reason: String,
-    /// What it was judged by; `None` where there were no bounds.
+    /// What it was judged by; `None` where there were no bounds, or none of its calibration.
     #[serde(default)]
     pub bounds: Option<Ranges>,
     /// The measurement.

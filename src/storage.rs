@@ -25,6 +25,7 @@
 //! ```
 
 mod backing_file;
+mod calibration;
 mod counters;
 mod dm;
 mod error;

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rstest::rstest;
 use snaptax::gate::Bounds;
 use snaptax::report::{history, json};
-use snaptax::result::{Comparison, Figure, Record, Verdict};
+use snaptax::result::{Calibration, Comparison, Figure, Record, Verdict};
 
 const MANIFEST: &str = r#"
 [package]
@@ -197,6 +197,22 @@ fn measured((ratio, low, high): (f64, f64, f64)) -> Comparison {
         target_half_width: 0.05,
         rounds: 8,
         ..Comparison::default()
+    }
+}
+
+const DISK: Calibration = Calibration {
+    iops: 396.2,
+    write_mib_per_second: 179.6,
+    flush_milliseconds: 0.4012,
+};
+
+const CALIBRATION: &str = "calibration: {iops: 396, write_mib_per_second: 180, flush_milliseconds: 0.401}\n";
+
+/// On a disk that does this many random writes per second.
+fn on_a_disk_of(iops: f64, throughput: (f64, f64, f64)) -> Comparison {
+    Comparison {
+        calibration: Some(Calibration { iops, ..DISK }),
+        ..measured(throughput)
     }
 }
 
@@ -425,6 +441,14 @@ fn bounds_that_hold_keep_their_values_when_insta_rewrites_every_snapshot() {
 #[rstest]
 #[case::exchanged("throughput: {low: 0.5, high: 0.4}", "low 0.5 is above high 0.4")]
 #[case::measured("throughput: 0.437", "throughput")]
+#[case::no_disk(
+    "throughput: {low: 0.4, high: 0.5}\ncalibration: {iops: 0, write_mib_per_second: 180, flush_milliseconds: 0.4}",
+    "calibration: iops is 0, not a number above 0"
+)]
+#[case::half_a_disk(
+    "throughput: {low: 0.4, high: 0.5}\ncalibration: {iops: 396}",
+    "write_mib_per_second"
+)]
 fn bounds_that_cannot_be_used_fail_and_name_their_file(#[case] bounds: &str, #[case] problem: &str) {
     let snapshot = format!("---\nsource: tests/oltp.rs\n---\n{bounds}\n");
     let case = Case::new(&measured(WITHIN), Some(&snapshot));
@@ -436,6 +460,111 @@ fn bounds_that_cannot_be_used_fail_and_name_their_file(#[case] bounds: &str, #[c
         run.said
     );
     assert_eq!(case.read(SNAPSHOT), Some(snapshot));
+}
+
+#[test]
+fn proposed_bounds_say_what_the_disk_did_and_hold_on_it() {
+    let case = Case::new(&on_a_disk_of(396.2, WITHIN), None);
+    assert!(!case.run(&[("INSTA_UPDATE", "always")]).passed);
+    let proposed = format!("throughput: {{low: 0.409, high: 0.495}}\n{CALIBRATION}");
+    assert_eq!(body(&case.read(SNAPSHOT).unwrap()), proposed);
+    let run = case.run(&[]);
+    assert!(
+        run.passed && run.said.contains("396 writes/s of 16 KiB"),
+        "{}",
+        run.said
+    );
+
+    case.measure(&measured(WITHIN));
+    let run = case.run(&[]);
+    assert!(
+        run.passed && run.said.contains("the disk was not calibrated"),
+        "{}",
+        run.said
+    );
+}
+
+#[test]
+fn old_bounds_get_a_calibration_on_request_only() {
+    let case = Case::new(&on_a_disk_of(396.2, WITHIN), Some(BOUNDS));
+    assert!(case.run(&[]).passed);
+    assert_eq!(case.read(PENDING), None);
+    assert!(case.run(&[("SNAPTAX_BOUNDS", "propose")]).passed);
+    let proposed = format!("throughput: {{low: 0.409, high: 0.495}}\n{CALIBRATION}");
+    assert_eq!(body(&case.read(PENDING).unwrap()), proposed);
+}
+
+#[rstest]
+fn bounds_made_on_another_disk_are_refused(
+    #[values(210.0, 800.0)] iops: f64,
+    #[values(WITHIN, WORSE)] throughput: (f64, f64, f64),
+    #[values(&[], &[("INSTA_UPDATE", "always")], &[("INSTA_FORCE_PASS", "1")])] variables: &[(&str, &str)],
+) {
+    let snapshot = format!("{BOUNDS}{CALIBRATION}");
+    let case = Case::new(&on_a_disk_of(iops, throughput), Some(&snapshot));
+    let run = case.run(variables);
+    assert!(!run.passed, "{}", run.said);
+    let said = format!(
+        "ci-mysql9: Inconclusive: the bounds were made under another calibration: random writes per second were 396 \
+         and are {iops}, by a factor of {:.2}",
+        (iops / 396.0).max(396.0 / iops)
+    );
+    assert!(run.said.contains(&said), "{}", run.said);
+    assert!(
+        run.said.contains("name another profile with SNAPTAX_PROFILE"),
+        "{}",
+        run.said
+    );
+    assert_eq!(case.read(SNAPSHOT).as_deref(), Some(&*snapshot));
+    assert_eq!(case.read(PENDING), None);
+    assert_eq!(case.recorded(), Verdict::Inconclusive);
+}
+
+#[test]
+fn bounds_for_another_disk_are_proposed_on_request_and_hold_there_once_accepted() {
+    let snapshot = format!("{BOUNDS}p95_latency: {{low: 2.2, high: 3.5}}\n{CALIBRATION}");
+    let case = Case::new(&on_a_disk_of(210.0, WITHIN), Some(&snapshot));
+    let run = case.run(&[("SNAPTAX_BOUNDS", "propose")]);
+    assert!(
+        !run.passed && run.said.contains("look at them with `cargo insta review`"),
+        "{}",
+        run.said
+    );
+    assert_eq!(case.recorded(), Verdict::Inconclusive);
+    let pending = case.read(PENDING).unwrap();
+    let calibration = CALIBRATION.replace("396", "210");
+    let proposed = format!("throughput: {{low: 0.409, high: 0.495}}\n{calibration}reason: \"\"\n");
+    assert_eq!(body(&pending), proposed);
+
+    let accepted = pending.replace("reason: \"\"", "reason: another disk, on which p95 is not estimable");
+    fs::write(case.path(SNAPSHOT), accepted).unwrap();
+    let run = case.run(&[]);
+    assert!(run.passed, "{}", run.said);
+}
+
+#[test]
+fn no_bounds_for_another_disk_are_proposed_from_an_imprecise_measurement() {
+    let snapshot = format!("{BOUNDS}{CALIBRATION}");
+    let case = Case::new(&on_a_disk_of(210.0, (0.45, 0.40, 0.51)), Some(&snapshot));
+    let run = case.run(&[("SNAPTAX_BOUNDS", "propose")]);
+    assert!(
+        !run.passed && run.said.contains("None are proposed: the throughput's half-width"),
+        "{}",
+        run.said
+    );
+    assert_eq!(case.read(PENDING), None);
+}
+
+#[test]
+fn another_disk_may_be_warned_of_only() {
+    let snapshot = format!("{BOUNDS}{CALIBRATION}");
+    let case = Case::new(&on_a_disk_of(210.0, WITHIN), Some(&snapshot));
+    let run = case.run(&[("SNAPTAX_GATE", "warn")]);
+    assert!(
+        run.passed && run.said.contains("made under another calibration"),
+        "{}",
+        run.said
+    );
 }
 
 #[test]

@@ -189,6 +189,7 @@ impl<'a> Measurement<'a> {
                 direct_io: Some(true),
                 disk_busy_percent: None,
             },
+            calibration: Some(rig.calibration()),
             versions: versions(rig)?,
             windows: rounds.windows,
         };

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::progress::step;
 use super::{Difference, Error, Setup, State};
+use crate::result::Calibration;
 use crate::server::{Server, ServerOptions};
 use crate::settings::{Settings, Size};
 use crate::storage::{
@@ -28,6 +29,7 @@ pub struct Rig {
     lvm: Lvm,
     directory: RunDirectory,
     settings: Settings,
+    calibration: Calibration,
 }
 
 impl Rig {
@@ -46,8 +48,9 @@ impl Rig {
                 })
                 .create()
         })?;
+        let mut volume = step("volume", || group.volume(VOLUME).size(volume_size).create())?;
+        let calibration = step("calibration", || volume.calibrate(stop))?;
         let mounted = step("filesystem", || {
-            let volume = group.volume(VOLUME).size(volume_size).create()?;
             volume.format(setup.filesystem)?.mount(&directory.path().join("origin"))
         })?;
         super::check(stop)?;
@@ -71,6 +74,7 @@ impl Rig {
             lvm,
             directory,
             settings: settings.clone(),
+            calibration,
         })
     }
 
@@ -123,6 +127,10 @@ impl Rig {
     #[must_use]
     pub fn group(&self) -> &VolumeGroup {
         &self.group
+    }
+
+    pub(super) fn calibration(&self) -> Calibration {
+        self.calibration
     }
 
     pub(super) fn lvm(&self) -> &Lvm {

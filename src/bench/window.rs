@@ -168,6 +168,7 @@ where
         let disturbance = lookout.seen();
         Ok(Cut {
             engine,
+            host_delay_percent: lookout.host_delay_percent(),
             invalid: disturbance
                 .or_else(|| restarts(&sample))
                 .or(self.ground.changed(&Ground::of(rig)?, meant)),
@@ -239,6 +240,7 @@ fn sham(rig: &Rig) -> Result<(), Error> {
 /// What was seen during one window.
 struct Cut {
     engine: EngineState,
+    host_delay_percent: Option<f64>,
     sample: Sample,
     invalid: Option<String>,
     disk_busy_percent: f64,
@@ -259,6 +261,7 @@ impl Cut {
             load_cpu_percent,
             cow: state.cow,
             engine: Some(self.engine),
+            host_delay_percent: self.host_delay_percent,
             ..Window::new(round, side, seconds, counts, latencies)
         };
         Taken {

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::result::{Comparison, Figure, Range, Ranges};
+use super::calibration;
+use crate::result::{Calibration, Comparison, Figure, Range, Ranges};
 
 /// Half-widths of its own interval by which a single measurement's ratio is widened.
 ///
@@ -25,6 +26,8 @@ pub struct Bounds {
     pub throughput: Range,
     /// Of the p95 latency ratio; `None` to judge by throughput alone.
     pub p95_latency: Option<Range>,
+    /// What the disk did when they were made.
+    pub calibration: Option<Calibration>,
     /// Why they were loosened.
     pub reason: Option<String>,
 }
@@ -40,6 +43,9 @@ impl Bounds {
         if let Some(range) = bounds.p95_latency {
             range.check("p95_latency")?;
         }
+        if let Some(calibration) = &bounds.calibration {
+            calibration::check(calibration)?;
+        }
         if bounds.reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
             return Err("reason is empty: write down why the bounds were loosened".into());
         }
@@ -47,12 +53,14 @@ impl Bounds {
     }
 
     /// Bounds around a single measurement: each ratio times and divided by the exponential of 2.5 of its
-    /// half-widths, or by 1.10 if that is wider, rounded outward to three digits. `None` without a throughput.
+    /// half-widths, or by 1.10 if that is wider, rounded outward to three digits. With the measurement's calibration. `None`
+    /// without a throughput.
     #[must_use]
     pub fn proposed(comparison: &Comparison) -> Option<Self> {
         Some(Self {
             throughput: Range::around(&comparison.throughput?),
             p95_latency: comparison.p95_latency.as_ref().map(Range::around),
+            calibration: comparison.calibration.as_ref().and_then(written),
             reason: None,
         })
     }
@@ -77,20 +85,34 @@ impl Bounds {
         self
     }
 
-    /// These bounds in the place of `old` ones: a p95 latency that was not estimable keeps its range, and bounds
-    /// that tolerate more get an empty `reason` to be filled in.
-    pub(super) fn replacing(self, old: &Self) -> Self {
-        let p95_latency = self.p95_latency.or(old.p95_latency);
-        let slower = self.throughput.low < old.throughput.low;
-        let later = p95_latency
-            .zip(old.p95_latency)
-            .is_some_and(|(new, old)| new.high > old.high);
-        Self {
-            throughput: self.throughput,
-            p95_latency,
-            reason: (slower || later).then(String::new),
-        }
+    /// These bounds in the place of `old` ones: a p95 latency that was not estimable keeps its range, a disk that
+    /// was not calibrated its calibration.
+    pub(super) fn replacing(mut self, old: &Self) -> Self {
+        self.p95_latency = self.p95_latency.or(old.p95_latency);
+        self.calibration = self.calibration.or(old.calibration);
+        self.superseding(old)
     }
+
+    /// These bounds in the place of `old` ones, of which nothing holds any more: bounds that tolerate more get an
+    /// empty `reason` to be filled in.
+    pub(super) fn superseding(mut self, old: &Self) -> Self {
+        let slower = self.throughput.low < old.throughput.low;
+        let later = old
+            .p95_latency
+            .is_some_and(|old| self.p95_latency.is_none_or(|new| new.high > old.high));
+        self.reason = (slower || later).then(String::new);
+        self
+    }
+}
+
+/// A calibration with three digits; `None` if it is none.
+fn written(calibration: &Calibration) -> Option<Calibration> {
+    calibration::check(calibration).ok()?;
+    Some(Calibration {
+        iops: rounded(calibration.iops, f64::round),
+        write_mib_per_second: rounded(calibration.write_mib_per_second, f64::round),
+        flush_milliseconds: rounded(calibration.flush_milliseconds, f64::round),
+    })
 }
 
 impl Range {
@@ -150,6 +172,13 @@ impl fmt::Display for Bounds {
         if let Some(range) = self.p95_latency {
             line(f, "p95_latency", range)?;
         }
+        if let Some(calibration) = self.calibration {
+            writeln!(
+                f,
+                "calibration: {{iops: {}, write_mib_per_second: {}, flush_milliseconds: {}}}",
+                calibration.iops, calibration.write_mib_per_second, calibration.flush_milliseconds
+            )?;
+        }
         match &self.reason {
             Some(reason) => writeln!(f, "reason: {reason:?}"),
             None => Ok(()),
@@ -189,6 +218,22 @@ mod tests {
         assert_eq!(bounds.reason.as_deref(), reason);
     }
 
+    fn calibrated(iops: &str, write: &str, flush: &str) -> String {
+        let figures = format!("iops: {iops}, write_mib_per_second: {write}, flush_milliseconds: {flush}");
+        format!("throughput: {{low: 0.7, high: 0.8}}\ncalibration: {{{figures}}}\n")
+    }
+
+    #[test]
+    fn a_calibration_is_read() {
+        let calibration = Calibration {
+            iops: 396.0,
+            write_mib_per_second: 180.0,
+            flush_milliseconds: 0.4,
+        };
+        let bounds = Bounds::parse(&calibrated("396", "180", "0.4")).unwrap();
+        assert_eq!(bounds.calibration, Some(calibration));
+    }
+
     #[rstest]
     #[case::nothing("", "end of input")]
     #[case::no_throughput("p95_latency: {low: 1, high: 2}", "throughput")]
@@ -208,6 +253,16 @@ mod tests {
     #[case::twice("throughput: {low: 0.7, high: 0.8}\nthroughput: {low: 0.1, high: 0.8}", "duplicate")]
     #[case::no_reason("throughput: {low: 0.7, high: 0.8}\nreason: \"\"", "why the bounds were loosened")]
     #[case::another_snapshot("[80.23, 35.09]", "")]
+    #[case::half_a_calibration(
+        "throughput: {low: 0.7, high: 0.8}\ncalibration: {iops: 396}",
+        "write_mib_per_second"
+    )]
+    #[case::no_iops(&calibrated("0", "180", "0.4"), "calibration: iops is 0, not a number above 0")]
+    #[case::negative_write(&calibrated("396", "-1", "0.4"), "calibration: write_mib_per_second is -1")]
+    #[case::infinite_flush(&calibrated("396", "180", ".inf"), "calibration: flush_milliseconds is inf")]
+    #[case::no_number_of_iops(&calibrated(".nan", "180", "0.4"), "calibration: iops is NaN")]
+    #[case::a_word_for_iops(&calibrated("many", "180", "0.4"), "float")]
+    #[case::unknown_figure(&calibrated("396, reads: 1", "180", "0.4"), "reads")]
     fn what_is_no_bounds_is_refused_and_named(#[case] text: &str, #[case] named: &str) {
         let problem = Bounds::parse(text).unwrap_err();
         assert!(problem.contains(named), "{problem}");
@@ -241,6 +296,7 @@ mod tests {
         Bounds {
             throughput: Range { low, high: 0.9 },
             p95_latency: p95_high.map(|high| Range { low: 1.0, high }),
+            calibration: None,
             reason: None,
         }
     }
@@ -256,21 +312,51 @@ mod tests {
         assert_eq!(replaced.reason.is_some(), asks);
     }
 
+    #[rstest]
+    #[case::tighter(bounds(0.5, Some(1.9)), false)]
+    #[case::lower_throughput(bounds(0.3, Some(1.9)), true)]
+    #[case::higher_latency(bounds(0.5, Some(2.1)), true)]
+    #[case::latency_no_longer_judged(bounds(0.5, None), true)]
+    fn bounds_for_another_disk_take_nothing_over(#[case] new: Bounds, #[case] asks: bool) {
+        let superseding = new.clone().superseding(&bounds(0.4, Some(2.0)));
+        assert_eq!(superseding.p95_latency, new.p95_latency);
+        assert_eq!(superseding.reason.is_some(), asks);
+    }
+
+    #[test]
+    fn a_disk_that_was_not_calibrated_keeps_its_calibration() {
+        let old = Bounds::parse(&calibrated("396", "180", "0.4")).unwrap();
+        let new = Bounds::parse(&calibrated("400", "170", "0.3")).unwrap();
+        assert_eq!(bounds(0.5, None).replacing(&old).calibration, old.calibration);
+        assert_eq!(new.clone().replacing(&old).calibration, new.calibration);
+        assert_eq!(bounds(0.5, None).superseding(&old).calibration, None);
+    }
+
     proptest! {
         #[test]
         fn proposed_bounds_contain_the_interval_and_read_back(
             throughput in 0.001..20.0_f64,
             p95 in prop::option::of(0.01..500.0_f64),
             half_width in 0.0..1.0_f64,
+            calibration in prop::option::of((0.01..1e7_f64, 0.001..1e5_f64, 1e-6..1e5_f64)),
         ) {
             let comparison = Comparison {
                 throughput: Some(figure(throughput, half_width)),
                 p95_latency: p95.map(|p95| figure(p95, half_width)),
+                calibration: calibration.map(|(iops, write_mib_per_second, flush_milliseconds)| Calibration {
+                    iops,
+                    write_mib_per_second,
+                    flush_milliseconds,
+                }),
                 ..Comparison::default()
             };
             let bounds = Bounds::proposed(&comparison).unwrap();
             let figure = comparison.throughput.unwrap();
             prop_assert!(bounds.throughput.low <= figure.low && figure.high <= bounds.throughput.high);
+            prop_assert_eq!(bounds.calibration.is_some(), comparison.calibration.is_some());
+            if let Some((was, is)) = bounds.calibration.zip(comparison.calibration) {
+                prop_assert_eq!(calibration::difference(&was, &is), None);
+            }
             prop_assert_eq!(Bounds::parse(&bounds.to_string()), Ok(bounds));
         }
     }

@@ -1,6 +1,7 @@
 //! The verdict, as a function of measurement and bounds alone.
 
 use super::bounds::Bounds;
+use super::calibration;
 use crate::compare;
 use crate::report::number;
 use crate::result::{Comparison, Figure, Range, Verdict};
@@ -16,7 +17,7 @@ enum Bad {
 ///
 /// - `Invalid`: something happened after which nothing may be concluded.
 /// - `Worse`: the whole interval of a ratio is beyond the bad side of its bounds.
-/// - `Inconclusive`: rounds that follow from each other; an estimate outside its bounds with an interval that
+/// - `Inconclusive`: rounds that follow from each other; bounds of another calibration; an estimate outside its bounds with an interval that
 ///   reaches into them; a throughput less precise than was aimed at.
 /// - `Better`: the whole interval of a ratio is beyond the good side, and no other is worse or in doubt.
 /// - `Within`: every estimate is inside.
@@ -29,6 +30,9 @@ pub fn judge(comparison: &Comparison, bounds: &Bounds) -> (Verdict, String) {
         (None, Some(throughput)) => throughput,
         (None, None) => return (Verdict::Inconclusive, NOT_ESTIMABLE.into()),
     };
+    if let Some(refusal) = refusal(comparison, bounds) {
+        return (Verdict::Inconclusive, refusal);
+    }
     let imprecise = imprecision(comparison);
     let mut findings = vec![judge_figure(
         "throughput",
@@ -38,6 +42,9 @@ pub fn judge(comparison: &Comparison, bounds: &Bounds) -> (Verdict, String) {
         imprecise,
     )];
     let mut notes = notes(comparison);
+    if bounds.calibration.is_some() && comparison.calibration.is_none() {
+        notes.push("the disk was not calibrated, so it may be another than the bounds were made on".into());
+    }
     match (&comparison.p95_latency, bounds.p95_latency) {
         (Some(figure), Some(range)) => findings.push(judge_figure("p95 latency", figure, range, Bad::Above, None)),
         (None, Some(_)) => notes.push("p95 latency is not estimable and was not judged".into()),
@@ -67,6 +74,16 @@ pub(super) fn doubt(comparison: &Comparison) -> Option<(Verdict, String)> {
         correlation.lag1, correlation.limit
     );
     Some((Verdict::Inconclusive, reason))
+}
+
+/// Why a measurement must not be judged by these bounds.
+pub(super) fn refusal(comparison: &Comparison, bounds: &Bounds) -> Option<String> {
+    let (was, is) = bounds.calibration.as_ref().zip(comparison.calibration.as_ref())?;
+    let different = calibration::difference(was, is)?;
+    Some(format!(
+        "the bounds were made under another calibration: {different}. Restore the machine, name another profile with \
+         SNAPTAX_PROFILE, or have new bounds proposed with SNAPTAX_BOUNDS=propose"
+    ))
 }
 
 /// By how much the throughput is less precise than was aimed at.
@@ -125,6 +142,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::Calibration;
     use rstest::rstest;
 
     const THROUGHPUT: Range = Range { low: 0.40, high: 0.50 };
@@ -178,6 +196,7 @@ mod tests {
         let bounds = Bounds {
             throughput: THROUGHPUT,
             p95_latency: Some(P95),
+            calibration: None,
             reason: None,
         };
         let (judged, reason) = judge(&comparison(throughput, p95), &bounds);
@@ -188,6 +207,7 @@ mod tests {
     const THROUGHPUT_ONLY: Bounds = Bounds {
         throughput: THROUGHPUT,
         p95_latency: None,
+        calibration: None,
         reason: None,
     };
 
@@ -199,6 +219,59 @@ mod tests {
             reason.contains("p95 latency has no bounds and was not judged"),
             "{reason}"
         );
+    }
+
+    const DISK: Calibration = Calibration {
+        iops: 396.0,
+        write_mib_per_second: 180.0,
+        flush_milliseconds: 0.4,
+    };
+
+    const SLOW: Calibration = Calibration { iops: 210.0, ..DISK };
+
+    /// What was measured under one calibration, judged by bounds made under another.
+    fn judged(throughput: (f64, f64, f64), was: Option<Calibration>, is: Option<Calibration>) -> (Verdict, String) {
+        let bounds = Bounds {
+            calibration: was,
+            ..THROUGHPUT_ONLY
+        };
+        let comparison = Comparison {
+            calibration: is,
+            ..comparison(throughput, GOOD_P95)
+        };
+        judge(&comparison, &bounds)
+    }
+
+    #[rstest]
+    fn bounds_of_another_calibration_are_refused(
+        #[values((0.45, 0.44, 0.46), (0.35, 0.34, 0.36), (0.6, 0.58, 0.62))] throughput: (f64, f64, f64),
+    ) {
+        let (verdict, reason) = judged(throughput, Some(DISK), Some(SLOW));
+        assert_eq!(verdict, Verdict::Inconclusive);
+        for said in [
+            "random writes per second were 396 and are 210, by a factor of 1.89",
+            "SNAPTAX_PROFILE",
+            "SNAPTAX_BOUNDS=propose",
+        ] {
+            assert!(reason.contains(said), "{reason}");
+        }
+        assert_eq!(judged(throughput, Some(SLOW), Some(DISK)).0, Verdict::Inconclusive);
+    }
+
+    #[rstest]
+    #[case::the_same(Some(DISK), Some(DISK), false)]
+    #[case::none_of_the_bounds(None, Some(DISK), false)]
+    #[case::none_of_either(None, None, false)]
+    #[case::none_of_the_measurement(Some(DISK), None, true)]
+    fn where_calibrations_do_not_differ_the_ratio_decides(
+        #[case] was: Option<Calibration>,
+        #[case] is: Option<Calibration>,
+        #[case] remarked: bool,
+    ) {
+        let (verdict, reason) = judged((0.45, 0.44, 0.46), was, is);
+        assert_eq!(verdict, Verdict::Within, "{reason}");
+        assert_eq!(reason.contains("the disk was not calibrated"), remarked, "{reason}");
+        assert_eq!(judged((0.35, 0.34, 0.36), was, is).0, Verdict::Worse);
     }
 
     #[test]

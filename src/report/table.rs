@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::drawing;
 use super::number::{digits, interval};
-use crate::result::{Comparison, Figure, Record, Side, Window};
+use crate::result::{Calibration, Comparison, Figure, Record, Side, Window};
 
 const WIDTH: u16 = 80;
 
@@ -65,6 +65,7 @@ fn facts(record: &Record) -> Table {
         ("rounds", Some(rounds(comparison))),
         ("difference", text(&comparison.storage.difference)),
         ("COW store", cow(comparison)),
+        ("disk speed", comparison.calibration.as_ref().map(speed)),
         ("disk busy", busy(comparison, |window| window.disk_busy_percent)),
         ("CPU busy", processors(comparison)),
         ("load", Some(load(comparison))),
@@ -117,6 +118,15 @@ fn cow(comparison: &Comparison) -> Option<String> {
             .map(|chunks| format!("{chunks:.0} chunks copied by a window's end")),
     ];
     text(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+fn speed(calibration: &Calibration) -> String {
+    format!(
+        "{} writes/s of 16 KiB, {} MiB/s in sequence, a flush in {} ms",
+        digits(calibration.iops),
+        digits(calibration.write_mib_per_second),
+        digits(calibration.flush_milliseconds)
+    )
 }
 
 fn busy(comparison: &Comparison, share: impl Fn(&Window) -> Option<f64>) -> Option<String> {
@@ -253,6 +263,11 @@ mod tests {
                     direct_io: Some(true),
                     disk_busy_percent: Some(97.2),
                 },
+                calibration: Some(Calibration {
+                    iops: 396.2,
+                    write_mib_per_second: 179.6,
+                    flush_milliseconds: 0.4012,
+                }),
                 versions: pairs(&[("kernel", "6.12.48"), ("lvm", "2.03.31"), ("snaptax", "0.1.0")]),
                 windows: vec![
                     window(Side::Without, 97.2, 71.0, 12.0),
@@ -282,6 +297,7 @@ mod tests {
          rounds      8; half-width of throughput 3.9 % reached, 5.0 % aimed at
          difference  thick snapshot, 4 KiB chunks, 1 GiB COW store
          COW store   at most 19.0 % full, 49737 chunks copied by a window's end
+         disk speed  396 writes/s of 16 KiB, 180 MiB/s in sequence, a flush in 0.401 ms
          disk busy   97 % without, 99 % with
          CPU busy    71 % without, 62 % with; the load generator 12 % without
          load        sysbench 0.4 oltp complex, 16 threads, 10000000 rows uniform,

@@ -1,8 +1,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::result::Calibration;
 use crate::settings::Size;
+use crate::storage::calibration::{self, Times};
 use crate::storage::report::{LvAttr, Row};
 use crate::storage::volume_group::Group;
 use crate::storage::{
@@ -95,6 +98,15 @@ impl LogicalVolume {
     #[must_use]
     pub fn filesystem(&self) -> Option<Filesystem> {
         self.filesystem
+    }
+
+    /// Measures in about four seconds how fast it is written to. What it holds is lost. `stop` ends it early.
+    ///
+    /// # Errors
+    /// When it is mounted, cannot be written with direct I/O, or was stopped.
+    pub fn calibrate(&mut self, stop: &AtomicBool) -> Result<Calibration, Error> {
+        self.filesystem = None;
+        calibration::calibrate(self.path(), Times::USUAL, stop)
     }
 
     /// Makes a filesystem on it, completely: none of it is left to the kernel for later, and no hole is made
