@@ -16,8 +16,8 @@ use crate::result::{self, Comparison, EngineBand, Side};
 use crate::settings::{Settings, Size};
 use crate::workload::{self, Load, Oltp};
 
-/// Time for rounds unless the settings give a budget.
-const BUDGET: Duration = Duration::from_secs(30 * 60);
+/// Time for rounds unless the settings give a budget; a second measurement has twice as much.
+const BUDGET: Duration = Duration::from_secs(20 * 60);
 
 /// Mean latencies that a window must be long, so that what is cut at its edges does not matter.
 const LEAST_LATENCIES: f64 = 10.0;
