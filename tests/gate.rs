@@ -42,11 +42,33 @@ impl Measurable for Measured {
     }
 }
 
+fn measured() -> Measured {
+    let measured = std::env::var("MEASURED").unwrap();
+    Measured(snaptax::report::json::read(measured.as_ref()).unwrap())
+}
+
 #[test]
 fn thick_snapshot() {
-    let measured = std::env::var("MEASURED").unwrap();
-    let measured = Measured(snaptax::report::json::read(measured.as_ref()).unwrap());
-    snaptax::assert_ratio_bounds!(measured);
+    snaptax::assert_ratio_bounds!(measured());
+}
+
+/// As a name, a module and cases make it.
+mod kinds {
+    fn judge() {
+        snaptax::assert_ratio_bounds!(super::measured());
+    }
+
+    mod of_chunks {
+        #[test]
+        fn case_1_small() {
+            snaptax::assert_ratio_bounds!(crate::measured());
+        }
+    }
+
+    #[test]
+    fn in_a_function_of_its_own() {
+        judge();
+    }
 }
 "#;
 
@@ -147,9 +169,13 @@ impl Case {
     }
 
     fn run(&self, variables: &[(&str, &str)]) -> Run {
+        self.run_test("thick_snapshot", variables)
+    }
+
+    fn run_test(&self, test: &str, variables: &[(&str, &str)]) -> Run {
         let mut command = Command::new(&built().1);
         command
-            .arg("--nocapture")
+            .args(["--nocapture", "--exact", test])
             .env_clear()
             .env("INSTA_WORKSPACE_ROOT", self.root.path())
             .env("SNAPTAX_OUTPUT", "results")
@@ -324,8 +350,9 @@ fn what_is_inconclusive_is_measured_once_more_and_that_counts(
     let run = case.run(&[]);
     assert_eq!(run.passed, verdict.passes(), "{}", run.said);
     assert_eq!(run.said.matches("measured again").count(), 1);
-    assert!(run.said.contains("this is the second measurement"), "{}", run.said);
     assert_eq!(case.recorded(), verdict);
+    let reason = &json::read(&case.path("results/results.json")).unwrap()[0].reason;
+    assert!(reason.contains("this is the second measurement"), "{reason}");
 }
 
 #[rstest]
@@ -355,6 +382,40 @@ fn a_profile_without_bounds_fails_in_ci_and_says_how_to_create_them() {
     }
     assert!(!case.path(SNAPSHOTS).exists());
     assert_eq!(case.recorded(), Verdict::Inconclusive);
+}
+
+#[test]
+fn bounds_of_one_profile_are_not_those_of_another() {
+    let case = Case::new(&measured(WITHIN), Some(BOUNDS));
+    let elsewhere = Comparison {
+        profile: "laptop-mysql9".into(),
+        ..measured(WITHIN)
+    };
+    case.measure(&elsewhere);
+    let run = case.run(&[("INSTA_UPDATE", "always")]);
+    assert!(
+        !run.passed && run.said.contains("no bounds for the profile laptop-mysql9"),
+        "{}",
+        run.said
+    );
+    assert_eq!(case.read(SNAPSHOT).as_deref(), Some(BOUNDS));
+    let own = SNAPSHOT.replace("ci-mysql9", "laptop-mysql9");
+    assert!(case.read(&own).is_some());
+    assert!(case.run(&[]).passed);
+}
+
+#[rstest]
+#[case::a_case("kinds::of_chunks::case_1_small", "oltp__kinds__of_chunks__case_1_small")]
+#[case::a_function("kinds::in_a_function_of_its_own", "oltp__kinds__judge")]
+fn bounds_lie_where_the_macro_stands(#[case] test: &str, #[case] file: &str) {
+    let mut comparison = measured(WITHIN);
+    comparison.name = String::new();
+    let case = Case::new(&comparison, None);
+    let run = case.run_test(test, &[("INSTA_UPDATE", "always")]);
+    assert!(!run.passed, "{}", run.said);
+    let path = format!("{SNAPSHOTS}/{file}@ci-mysql9.snap");
+    assert!(case.read(&path).is_some(), "{path}: {}", run.said);
+    assert!(case.run_test(test, &[]).passed);
 }
 
 #[test]
@@ -585,7 +646,10 @@ fn without_being_told_files_are_found_beside_the_test_and_results_in_the_target_
     fs::create_dir_all(directory.join(SNAPSHOTS)).unwrap();
     fs::write(directory.join(SNAPSHOT), BOUNDS).unwrap();
     let mut command = Command::new(binary);
-    command.current_dir("/").env("MEASURED", case.path("measured.json"));
+    command
+        .args(["--exact", "thick_snapshot"])
+        .current_dir("/")
+        .env("MEASURED", case.path("measured.json"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("INSTA_") || text.starts_with("SNAPTAX_") || text == "CI" {
