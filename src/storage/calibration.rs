@@ -100,8 +100,9 @@ impl<'a> Device<'a> {
             let ended = &ended;
             let writer = move |seed| {
                 let mut random = StdRng::seed_from_u64(seed);
+                let pages = self.size / PAGE as u64;
                 self.repeat(time, "write at random to", |_| {
-                    self.write(PAGE, random.random_range(0..u64::MAX))?;
+                    self.write(PAGE, random.random_range(0..pages))?;
                     let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
                     ended.push(began.elapsed());
                     Ok(())
