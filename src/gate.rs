@@ -1,8 +1,8 @@
 //! Bounds for a ratio, kept in an insta snapshot file; insta edits them, snaptax judges by them.
 //!
 //! [`assert_ratio_bounds!`](crate::assert_ratio_bounds) compares a measurement with the bounds of its profile,
-//! which lie beside the test in `snapshots/<module>__<test>@<profile>.snap`. The file's body is the bounds and
-//! nothing else; the measurement they were proposed from is in its header, under `info`:
+//! which lie beside the test in `snapshots/<module>__<test>@<profile>.snap`. The file's body is the bounds,
+//! the disk they are for and nothing else; the measurement they were proposed from is in its header, under `info`:
 //!
 //! ```yaml
 //! throughput: {low: 0.385, high: 0.491}

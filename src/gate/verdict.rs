@@ -81,8 +81,8 @@ pub(super) fn refusal(comparison: &Comparison, bounds: &Bounds) -> Option<String
     let (was, is) = bounds.calibration.as_ref().zip(comparison.calibration.as_ref())?;
     let different = calibration::difference(was, is)?;
     Some(format!(
-        "the bounds were made under another calibration: {different}. Restore the machine, name another profile with \
-         SNAPTAX_PROFILE, or have new bounds proposed with SNAPTAX_BOUNDS=propose"
+        "the bounds were made under another calibration: {different}. Look for what else uses the disk, restore the \
+         machine, name another profile with SNAPTAX_PROFILE, or have new bounds proposed with SNAPTAX_BOUNDS=propose"
     ))
 }
 

@@ -156,7 +156,7 @@ pub const KNOBS: &[Knob] = &[
     knob(
         "SNAPTAX_BOUNDS",
         "keep|propose",
-        "whether bounds are proposed after every valid measurement [default: keep]",
+        "whether bounds are proposed after every valid measurement, and for another disk [default: keep]",
         |s, v| {
             s.bounds = one_of(v, &[("keep", BoundsMode::Keep), ("propose", BoundsMode::Propose)])?;
             Ok(())

@@ -4,9 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,16 +19,17 @@ use crate::storage::Error;
 
 /// A page of InnoDB.
 const PAGE: usize = 16 << 10;
-const BLOCK: usize = 1 << 20;
+/// What a copy of many pages is made of, and the unit of the bandwidth.
+const MIB: usize = 1 << 20;
 /// A block of the redo log's filesystem.
 const RECORD: usize = 4 << 10;
 const ALIGNMENT: usize = 4096;
 
 /// Enough to keep a disk busy, fewer than a load has.
-const THREADS: u64 = 8;
+const THREADS: usize = 8;
 
-/// Parts of the time for random writes; an odd number, so that there is a middle one.
-const SLICES: u32 = 5;
+/// Parts of the random writes; an odd number, so that there is a middle one.
+const PARTS: usize = 5;
 
 /// How long each of the three figures is measured.
 #[derive(Debug, Clone, Copy)]
@@ -76,11 +76,11 @@ impl<'a> Device<'a> {
             _ => Error::file("calibrate", path)(error),
         })?;
         let size = file.seek(SeekFrom::End(0)).map_err(Error::file("calibrate", path))?;
-        if size < BLOCK as u64 {
+        if size < MIB as u64 {
             return Err(Error::TooSmall {
                 what: format!("{}, to be calibrated,", path.display()),
                 asked: Size::bytes(size),
-                least: Size::bytes(BLOCK as u64),
+                least: Size::bytes(MIB as u64),
             });
         }
         Ok(Self {
@@ -100,14 +100,17 @@ impl<'a> Device<'a> {
             let ended = &ended;
             let writer = move |seed| {
                 let mut random = StdRng::seed_from_u64(seed);
+                let pages = self.size / PAGE as u64;
                 self.repeat(time, "write at random to", |_| {
-                    self.write(PAGE, random.random_range(0..u64::MAX))?;
+                    self.write(PAGE, random.random_range(0..pages))?;
                     let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
                     ended.push(began.elapsed());
                     Ok(())
                 })
             };
-            let writers: Vec<_> = (0..THREADS).map(|seed| scope.spawn(move || writer(seed))).collect();
+            let writers: Vec<_> = (0..THREADS as u64)
+                .map(|seed| scope.spawn(move || writer(seed)))
+                .collect();
             let joined = writers.into_iter().map(|writer| {
                 let joined = writer.join();
                 joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -115,19 +118,18 @@ impl<'a> Device<'a> {
             joined.collect::<Vec<Result<(), Error>>>()
         });
         written.into_iter().collect::<Result<(), Error>>()?;
-        Ok(rate(&ended.into_inner().unwrap_or_else(PoisonError::into_inner), time))
+        Ok(rate(ended.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// In MiB per second, one after the other.
     fn sequential_writes(&self, time: Duration) -> Result<f64, Error> {
         let began = Instant::now();
-        let mut blocks = 0.0;
+        let mut blocks = 0;
         self.repeat(time, "write in sequence to", |index| {
-            blocks += 1.0;
-            self.write(BLOCK, index)
+            blocks += 1;
+            self.write(MIB, index)
         })?;
-        let mib = blocks * BLOCK as f64 / f64::from(1 << 20);
-        Ok(mib / began.elapsed().as_secs_f64())
+        Ok(per_second(blocks, began.elapsed()))
     }
 
     /// The median, in milliseconds, of making one small write durable.
@@ -180,29 +182,33 @@ impl<'a> Device<'a> {
 
 /// A block and some to align it. Zeros, or anything regular, might never get to the disk.
 fn noise() -> Vec<u8> {
-    let mut noise = vec![0; BLOCK + ALIGNMENT];
+    let mut noise = vec![0; MIB + ALIGNMENT];
     StdRng::seed_from_u64(0).fill_bytes(&mut noise);
     noise
 }
 
-/// Operations per second: as many as in the middle one of the slices when they are ordered, since a machine that
-/// halts for a moment should not look like another one. Where slices are too short to tell, the mean.
-fn rate(ended: &[Duration], time: Duration) -> f64 {
-    let slice = time.as_secs_f64() / f64::from(SLICES);
-    let mut counts = [0_u64; SLICES as usize];
-    for end in ended {
-        let index = (end.as_secs_f64() / slice) as usize;
-        if let Some(count) = counts.get_mut(index) {
-            *count += 1;
-        }
+/// Operations per second, from the times at which they ended: of parts with as many operations each, the one of
+/// median length counts, since a machine that halts for a moment should not look like another one. A part is whole
+/// turns of all threads, whose operations may end together. Where there are too few for that, the mean.
+fn rate(mut ended: Vec<Duration>) -> f64 {
+    ended.sort_unstable();
+    let turns = ended.len() / PARTS / THREADS;
+    if turns == 0 {
+        let last = ended.last().copied().unwrap_or_default();
+        return per_second(ended.len(), last);
     }
-    counts.sort_unstable();
-    let middle = counts[counts.len() / 2];
-    if middle >= 2 * THREADS {
-        return middle as f64 / slice;
-    }
-    let last = ended.iter().max().copied().unwrap_or_default();
-    ended.len() as f64 / last.max(Duration::from_nanos(1)).as_secs_f64()
+    let mut began = Duration::ZERO;
+    let parts = ended.chunks_exact(turns * THREADS).take(PARTS);
+    let mut took: Vec<Duration> = parts
+        .filter_map(<[Duration]>::last)
+        .map(|&end| end - std::mem::replace(&mut began, end))
+        .collect();
+    took.sort_unstable();
+    per_second(turns * THREADS, took[took.len() / 2])
+}
+
+fn per_second(operations: usize, took: Duration) -> f64 {
+    operations as f64 / took.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
 #[cfg(test)]
@@ -312,10 +318,11 @@ mod tests {
     #[case::steady(times((0..1500).step_by(2)), 500.0)]
     #[case::with_a_halt(times((0..1500).step_by(2).filter(|end| !(310..880).contains(end))), 500.0)]
     #[case::with_a_burst(times((0..100).chain((100..1500).step_by(2))), 500.0)]
+    #[case::with_writes_that_end_together(times((1..=19).flat_map(|turn| [80 * turn; 8])), 100.0)]
     #[case::slow(times([400, 900, 2000]), 1.5)]
     #[case::slower_than_the_time(times([20_000; 8]), 0.4)]
     fn a_rate_is_that_of_most_of_the_time(#[case] ended: Vec<Duration>, #[case] expected: f64) {
-        let rate = rate(&ended, Duration::from_millis(1500));
+        let rate = rate(ended);
         assert!((rate - expected).abs() < 1e-9, "{rate}");
     }
 

@@ -1,3 +1,4 @@
+mod calibration;
 mod filesystem;
 mod host;
 mod logical_volume;
