@@ -31,6 +31,8 @@ const BLOCK: usize = 2;
 pub struct Plan {
     half_width: f64,
     pilot: usize,
+    /// Rounds for each round that Stein's formula asks for.
+    factor: usize,
 }
 
 impl Plan {
@@ -41,6 +43,18 @@ impl Plan {
         Self {
             half_width,
             pilot: pilot.max(BLOCK).next_multiple_of(BLOCK),
+            factor: 1,
+        }
+    }
+
+    /// The plan for measuring again what was inconclusive, on a fresh rig: twice the pilot, and twice the rounds that
+    /// the half-width takes.
+    #[must_use]
+    pub fn doubled(self) -> Self {
+        Self {
+            pilot: 2 * self.pilot,
+            factor: 2 * self.factor,
+            ..self
         }
     }
 
@@ -69,7 +83,8 @@ impl Plan {
             Some((t * standard_deviation(&ratios) / self.half_width).powi(2).ceil())
         });
         // A half-width of 0 asks for infinitely many; the cast saturates.
-        let needed = needed.map_or(0, |rounds| rounds as usize).min(usize::MAX - BLOCK);
+        let needed = needed.map_or(0, |rounds| (self.factor as f64 * rounds) as usize);
+        let needed = needed.min(usize::MAX - BLOCK);
         needed.max(self.pilot).next_multiple_of(BLOCK)
     }
 }

@@ -1,0 +1,118 @@
+//! Windows of real runs: one JSON object a line, in `benches/data`.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use snaptax::result::{Figure, Record, Side};
+
+/// A measurement on a rig of its own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    /// Its name: the results file it came from.
+    pub run: String,
+    /// What was measured; runs of one experiment differ by noise alone.
+    pub experiment: String,
+    /// Threads of the load.
+    pub threads: u32,
+    /// 95th percentile of latency, as reported.
+    pub p95_latency: Option<Figure>,
+}
+
+/// A window of a run, in the order of measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Window {
+    /// The run it belongs to.
+    pub run: String,
+    /// Its round, from 1.
+    pub round: usize,
+    /// Its side.
+    pub side: Side,
+    /// Its length in seconds.
+    pub seconds: f64,
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Statements done.
+    pub statements: u64,
+}
+
+/// A run with its windows.
+#[derive(Debug)]
+pub struct Measured {
+    /// The run.
+    pub run: Run,
+    /// Its windows.
+    pub windows: Vec<Window>,
+}
+
+/// The directory of the committed windows.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/data")
+}
+
+/// The runs of one experiment.
+pub fn read(directory: &Path, experiment: &str) -> Result<Vec<Measured>, Box<dyn Error>> {
+    let windows: Vec<Window> = lines(&directory.join("windows.jsonl"))?;
+    let runs: Vec<Run> = lines(&directory.join("runs.jsonl"))?;
+    let runs = runs.into_iter().filter(|run| run.experiment == experiment);
+    Ok(runs
+        .map(|run| {
+            let windows = windows.iter().filter(|window| window.run == run.run).cloned();
+            Measured {
+                windows: windows.collect(),
+                run,
+            }
+        })
+        .collect())
+}
+
+fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Box<dyn Error>> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Writes the windows of `results` (files like `results.json`) to `directory`, in the place of what is there.
+/// Measurements that are invalid are left out.
+pub fn extract(results: &[PathBuf], directory: &Path) -> Result<usize, Box<dyn Error>> {
+    fs::create_dir_all(directory)?;
+    let mut runs = BufWriter::new(File::create(directory.join("runs.jsonl"))?);
+    let mut windows = BufWriter::new(File::create(directory.join("windows.jsonl"))?);
+    let mut count = 0;
+    for path in results {
+        let records: Vec<Record> = serde_json::from_str(&fs::read_to_string(path)?)?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        for (index, record) in records.iter().enumerate() {
+            let comparison = &record.comparison;
+            if comparison.invalid.is_some() {
+                continue;
+            }
+            let run = match records.len() {
+                1 => stem.to_string(),
+                _ => format!("{stem}.{}", index + 1),
+            };
+            for window in &comparison.windows {
+                let line = Window {
+                    run: run.clone(),
+                    round: window.round,
+                    side: window.side,
+                    seconds: window.seconds,
+                    transactions: window.counts.transactions,
+                    statements: window.counts.statements(),
+                };
+                writeln!(windows, "{}", serde_json::to_string(&line)?)?;
+            }
+            let line = Run {
+                run,
+                experiment: comparison.name.clone(),
+                threads: comparison.load.threads,
+                p95_latency: comparison.p95_latency,
+            };
+            writeln!(runs, "{}", serde_json::to_string(&line)?)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
