@@ -29,25 +29,24 @@ fn main() {
     let t0 = std::time::Instant::now();
     let noise = fit.noise;
     std::thread::scope(|s| { for h in [0.03, 0.05] { s.spawn(move || {
-        let mut pool = Pool::new(&noise, h, size, 7);
+        let mut pool = Pool::new(&noise, h, size, 7, noise::Latencies::None);
         let n = pool.first().len() as f64;
         let cov = pool.first().iter().filter(|m| m.covers()).count() as f64 / n;
         let rounds = pool.first().iter().map(|m| m.comparison.rounds as f64).sum::<f64>() / n;
-        let hw = pool.first().iter().map(|m| m.comparison.p95_latency.unwrap().half_width()).sum::<f64>() / n;
         let lr: Vec<f64> = pool.first().iter().map(|m| m.comparison.throughput.unwrap().ratio.ln()).collect();
-        let pr: Vec<f64> = pool.first().iter().map(|m| m.comparison.p95_latency.unwrap().ratio.ln()).collect();
-        println!("h {h} coverage {cov} rounds {rounds} p95 hw {hw} est sd {:.4} p95 est sd {:.4} {:?}", fit::variance(&lr).sqrt(), fit::variance(&pr).sqrt(), t0.elapsed());
-        for (d0, tau0, q, qp) in [(8.0,0.015,0.02,0.0005),(8.0,0.015,0.01,0.0005),(8.0,0.015,0.005,0.0005),(8.0,0.02,0.01,0.0005),(16.0,0.015,0.01,0.0005),(16.0,0.02,0.01,0.0005),(0.0,0.0,0.005,0.0005)] {
-            let p95tau = noise.p95_run_sd;
-            let t5 = if h < 0.1 {2.36} else {2.57};
-            let b = move |c: &[Comparison]| Bounds { throughput: range(&c.iter().map(|c| c.throughput.unwrap()).collect::<Vec<_>>(), d0, tau0, q, t5), p95_latency: Some(range(&c.iter().map(|c| c.p95_latency.unwrap()).collect::<Vec<_>>(), d0, p95tau, qp, t5)), reason: None };
-            for tau in [0.0,0.01,0.015,0.02,0.03,0.04] {
-                let rigs = Rigs{ratio_sd:tau,p95_sd:p95tau};
-                let a = tally(&mut pool, rigs, 0.0, 5, count, 1, &b);
-                let l = tally(&mut pool, rigs, if h<0.04 {0.1} else {0.2}, 5, count/10, 2, &b);
+        println!("h {h} coverage {cov} rounds {rounds} est sd {:.4} {:?}", fit::variance(&lr).sqrt(), t0.elapsed());
+        for (n, d0, tau0, q) in [(5,8.0,0.015,0.01),(5,8.0,0.01,0.005),(5,4.0,0.01,0.005),(5,4.0,0.01,0.002),(5,2.0,0.01,0.002),(5,6.0,0.015,0.002),(5,6.0,0.02,0.001),(10,4.0,0.01,0.005),(10,4.0,0.01,0.002),(10,8.0,0.015,0.005),(20,4.0,0.01,0.005)] {
+            let t5 = if h < 0.04 {2.13} else {2.36};
+            let b = move |c: &[Comparison]| Bounds { throughput: range(&c.iter().map(|c| c.throughput.unwrap()).collect::<Vec<_>>(), d0, tau0, q, t5), p95_latency: None, reason: None };
+            let mut out = format!("h {h} n {n} d0 {d0} tau0 {tau0} q {q}:");
+            for tau in [0.0,0.01,0.015,0.02,0.03,0.035,0.04] {
+                let rigs = Rigs{ratio_sd:tau,p95_sd:0.0};
+                let a = tally(&mut pool, rigs, 0.0, n, count, 1, &b);
+                let l = tally(&mut pool, rigs, if h<0.04 {0.1} else {0.2}, n, count/10, 2, &b);
                 let c = count as f64;
-                println!("h {h} d0 {d0} tau0 {tau0} q {q} tau {tau}: fail {:.5} (p95 {:.5}) again {:.3} width {:.4} | worse {:.4}", a.fails as f64/c, a.by_p95 as f64/c, a.again as f64/c, a.width/c, l.worse as f64/(c/10.0));
+                out += &format!("  {tau}: {:.5} {:.2} {:.3} {:.3};", a.fails as f64/c, a.again as f64/c, a.width/c, l.worse as f64/(c/10.0));
             }
+            println!("{out}");
         }
         println!("{:?}", t0.elapsed());
     });}});

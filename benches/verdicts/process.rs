@@ -8,8 +8,11 @@ use snaptax::result::{Comparison, Figure, Verdict};
 
 use crate::noise::{Latencies, Noise, empty, normal};
 
-/// Rounds that the default budget of 30 minutes has room for, with windows of 20 s.
-const BUDGET: usize = 32;
+/// Rounds that the budget has room for, with windows of 20 s: that of 30 minutes, which is the default, and one of 60
+/// minutes for half-widths below 5 %.
+fn budget(half_width: f64) -> usize {
+    if half_width < 0.05 { 64 } else { 32 }
+}
 
 /// Runs that bounds are made from.
 pub const RUNS: usize = 5;
@@ -70,17 +73,17 @@ pub struct Pool {
 
 impl Pool {
     /// A pool of so many measurements of either length.
-    pub fn new(noise: &Noise, half_width: f64, size: usize, seed: u64) -> Self {
+    pub fn new(noise: &Noise, half_width: f64, size: usize, seed: u64, latencies: Latencies) -> Self {
         let plan = Plan::new(half_width, pilot_for(half_width));
         let noise = Noise { ratio_sd: 0.0, p95_run_sd: 0.0, ..*noise };
         let of = |plan, budget, salt: u64| {
             (0..size as u64)
-                .map(|i| measure(&noise, plan, budget, seed.wrapping_mul(1 << 32) + 2 * i + salt, Latencies::All))
+                .map(|i| measure(&noise, plan, budget, seed.wrapping_mul(1 << 32) + 2 * i + salt, latencies))
                 .collect()
         };
         Self {
-            first: of(plan, BUDGET, 0),
-            again: of(plan.doubled(), 2 * BUDGET, 1),
+            first: of(plan, budget(half_width), 0),
+            again: of(plan.doubled(), 2 * budget(half_width), 1),
         }
     }
 

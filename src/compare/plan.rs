@@ -8,6 +8,12 @@ use crate::result::{Side, Window};
 /// Rounds of the pilot.
 pub const PILOT: usize = 8;
 
+/// Rounds of the pilot of a fine measurement.
+const FINE_PILOT: usize = 16;
+
+/// The half-width up to which a measurement is fine.
+const FINE: f64 = 0.04;
+
 /// Rounds of the pilot of a coarse measurement.
 const COARSE_PILOT: usize = 6;
 
@@ -20,7 +26,11 @@ const COARSE: f64 = 0.10;
 /// larger than that of 7. Where none are likely to follow, it makes room for longer windows.
 #[must_use]
 pub fn pilot_for(half_width: f64) -> usize {
-    if half_width >= COARSE { COARSE_PILOT } else { PILOT }
+    match half_width {
+        fine if fine <= FINE => FINE_PILOT,
+        coarse if coarse >= COARSE => COARSE_PILOT,
+        _ => PILOT,
+    }
 }
 
 /// Rounds of a block AB BA.
