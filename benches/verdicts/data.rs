@@ -11,50 +11,50 @@ use snaptax::result::{Figure, Record, Side};
 
 /// A measurement on a rig of its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
+pub(crate) struct Run {
     /// Its name: the results file it came from.
-    pub run: String,
+    pub(crate) run: String,
     /// What was measured; runs of one experiment differ by noise alone.
-    pub experiment: String,
+    pub(crate) experiment: String,
     /// Threads of the load.
-    pub threads: u32,
+    pub(crate) threads: u32,
     /// 95th percentile of latency, as reported.
-    pub p95_latency: Option<Figure>,
+    pub(crate) p95_latency: Option<Figure>,
 }
 
 /// A window of a run, in the order of measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Window {
+pub(crate) struct Window {
     /// The run it belongs to.
-    pub run: String,
+    pub(crate) run: String,
     /// Its round, from 1.
-    pub round: usize,
+    pub(crate) round: usize,
     /// Its side.
-    pub side: Side,
+    pub(crate) side: Side,
     /// Its length in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Transactions committed.
-    pub transactions: u64,
+    pub(crate) transactions: u64,
     /// Statements done.
-    pub statements: u64,
+    pub(crate) statements: u64,
 }
 
 /// A run with its windows.
 #[derive(Debug)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The run.
-    pub run: Run,
+    pub(crate) run: Run,
     /// Its windows.
-    pub windows: Vec<Window>,
+    pub(crate) windows: Vec<Window>,
 }
 
 /// The directory of the committed windows.
-pub fn directory() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/data")
 }
 
 /// The runs of one experiment.
-pub fn read(directory: &Path, experiment: &str) -> Result<Vec<Measured>, Box<dyn Error>> {
+pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Vec<Measured>, Box<dyn Error>> {
     let windows: Vec<Window> = lines(&directory.join("windows.jsonl"))?;
     let runs: Vec<Run> = lines(&directory.join("runs.jsonl"))?;
     let runs = runs.into_iter().filter(|run| run.experiment == experiment);
@@ -76,7 +76,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Box<dyn Error>> {
 
 /// Writes the windows of `results` (files like `results.json`) to `directory`, in the place of what is there.
 /// Measurements that are invalid are left out.
-pub fn extract(results: &[PathBuf], directory: &Path) -> Result<usize, Box<dyn Error>> {
+pub(crate) fn extract(results: &[PathBuf], directory: &Path) -> Result<usize, Box<dyn Error>> {
     fs::create_dir_all(directory)?;
     let mut runs = BufWriter::new(File::create(directory.join("runs.jsonl"))?);
     let mut windows = BufWriter::new(File::create(directory.join("windows.jsonl"))?);

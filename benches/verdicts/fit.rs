@@ -18,19 +18,19 @@ const PARAMETERS: f64 = 3.0;
 
 /// The fitted model, and what the fit is worth.
 #[derive(Debug)]
-pub struct Fit {
+pub(crate) struct Fit {
     /// The model.
-    pub noise: Noise,
+    pub(crate) noise: Noise,
     /// Runs.
-    pub runs: usize,
+    pub(crate) runs: usize,
     /// Windows.
-    pub windows: usize,
+    pub(crate) windows: usize,
     /// Windows that stalled.
-    pub stalled: usize,
+    pub(crate) stalled: usize,
     /// The standard error of `phi`.
-    pub phi_error: f64,
+    pub(crate) phi_error: f64,
     /// 95 % interval of `ratio_sd`.
-    pub ratio_sd: (f64, f64),
+    pub(crate) ratio_sd: (f64, f64),
 }
 
 /// A run by least squares: ln(rate) = level + ratio * with + drift * (window - middle) + residual.
@@ -43,7 +43,7 @@ struct Line {
 }
 
 /// Fits the model; `None` with fewer than two runs of at least four windows.
-pub fn fit(runs: &[Measured]) -> Option<Fit> {
+pub(crate) fn fit(runs: &[Measured]) -> Option<Fit> {
     let lines: Vec<Line> = runs.iter().filter_map(line).collect();
     if lines.len() < 2 || lines.len() < runs.len() {
         return None;
@@ -85,7 +85,13 @@ pub fn fit(runs: &[Measured]) -> Option<Fit> {
     let noise = Noise {
         rate,
         log_ratio: mean(&ratios),
-        seconds: mean(&runs.iter().flat_map(|run| &run.windows).map(|window| window.seconds).collect::<Vec<_>>()),
+        seconds: mean(
+            &runs
+                .iter()
+                .flat_map(|run| &run.windows)
+                .map(|window| window.seconds)
+                .collect::<Vec<_>>(),
+        ),
         threads,
         level_sd: beyond(variance(&levels), of_level),
         ratio_sd: beyond(variance(&ratios), of_ratio),
@@ -142,7 +148,11 @@ fn line(run: &Measured) -> Option<Line> {
 /// The correlation of neighbours. Residuals of a regression are correlated even if the windows are not, by about
 /// -parameters / n, which is added back.
 fn phi(runs: &[Vec<f64>]) -> f64 {
-    let products: f64 = runs.iter().flat_map(|run| run.windows(2)).map(|pair| pair[0] * pair[1]).sum();
+    let products: f64 = runs
+        .iter()
+        .flat_map(|run| run.windows(2))
+        .map(|pair| pair[0] * pair[1])
+        .sum();
     let squares: f64 = runs.iter().flatten().map(|e| e * e).sum();
     let n = runs.iter().map(Vec::len).sum::<usize>() as f64 / runs.len() as f64;
     products / squares + PARAMETERS / n
@@ -186,11 +196,11 @@ fn latency(runs: &[Measured], lines: &[Line], threads: f64, window_variance: f64
     (sd, (variance(&excess) - mean(&errors)).max(0.0).sqrt(), window)
 }
 
-pub fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-pub fn variance(values: &[f64]) -> f64 {
+pub(crate) fn variance(values: &[f64]) -> f64 {
     let middle = mean(values);
     values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
 }

@@ -7,50 +7,50 @@ use snaptax::compare::order;
 use snaptax::result::{Counts, Side, Window};
 
 /// Statements of a transaction of sysbench's `oltp`: 14 reads, 5 writes, `BEGIN` and `COMMIT`.
-pub const STATEMENTS: f64 = 21.0;
+pub(crate) const STATEMENTS: f64 = 21.0;
 
 /// The 95 % point of the standard normal distribution.
-pub const Z95: f64 = 1.6449;
+pub(crate) const Z95: f64 = 1.6449;
 
 /// A model of a run's windows. Rates are statements per second; everything with `sd` is a standard deviation of
 /// logarithms, so that 0.03 is about 3 %.
 #[derive(Debug, Clone, Copy)]
-pub struct Noise {
+pub(crate) struct Noise {
     /// Rate without the difference.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// Logarithm of the ratio of rates, with / without.
-    pub log_ratio: f64,
+    pub(crate) log_ratio: f64,
     /// Length of a window in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Threads of the load, each with one transaction under way: mean latency is threads / throughput.
-    pub threads: f64,
+    pub(crate) threads: f64,
     /// Between runs, of the level that both sides share.
-    pub level_sd: f64,
+    pub(crate) level_sd: f64,
     /// Between runs, of the ratio: a fresh server and data set have another one.
-    pub ratio_sd: f64,
+    pub(crate) ratio_sd: f64,
     /// Of a window, without.
-    pub without_sd: f64,
+    pub(crate) without_sd: f64,
     /// Of a window, with.
-    pub with_sd: f64,
+    pub(crate) with_sd: f64,
     /// Correlation of a window with the next one.
-    pub phi: f64,
+    pub(crate) phi: f64,
     /// Between runs, of the linear drift per window.
-    pub drift_sd: f64,
+    pub(crate) drift_sd: f64,
     /// The share of windows that stall.
-    pub stall_chance: f64,
+    pub(crate) stall_chance: f64,
     /// What a stalled window loses, least and most.
-    pub stall_loss: (f64, f64),
+    pub(crate) stall_loss: (f64, f64),
     /// Of latencies in a window, which are lognormal.
-    pub latency_sd: f64,
+    pub(crate) latency_sd: f64,
     /// Between runs, of p95 / mean latency on the with side.
-    pub p95_run_sd: f64,
+    pub(crate) p95_run_sd: f64,
     /// Of a window, of p95 / mean latency.
-    pub p95_window_sd: f64,
+    pub(crate) p95_window_sd: f64,
 }
 
 /// Which latencies a simulated window gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Latencies {
+pub(crate) enum Latencies {
     /// One for each transaction.
     All,
     /// None: p95 is not estimable, and a window costs next to nothing.
@@ -59,7 +59,7 @@ pub enum Latencies {
 
 impl Noise {
     /// A run: an endless sequence of rounds on one rig.
-    pub fn run(&self, seed: u64, latencies: Latencies) -> Run<'_> {
+    pub(crate) fn run(&self, seed: u64, latencies: Latencies) -> Run<'_> {
         let mut rng = StdRng::seed_from_u64(seed);
         let level = self.level_sd * normal(&mut rng);
         let log_ratio = self.log_ratio + self.ratio_sd * normal(&mut rng);
@@ -81,24 +81,24 @@ impl Noise {
 }
 
 /// A run under way.
-pub struct Run<'a> {
+pub(crate) struct Run<'a> {
     noise: &'a Noise,
     latencies: Latencies,
     rng: StdRng,
     level: f64,
     /// The ratio of this rig, which its interval is to cover.
-    pub log_ratio: f64,
+    pub(crate) log_ratio: f64,
     drift: f64,
     p95: f64,
     /// Of the autoregression, with standard deviation 1.
     state: f64,
     /// What was measured so far.
-    pub windows: Vec<Window>,
+    pub(crate) windows: Vec<Window>,
 }
 
 impl Run<'_> {
     /// Measures until there are so many rounds.
-    pub fn measure(&mut self, rounds: usize) {
+    pub(crate) fn measure(&mut self, rounds: usize) {
         for round in self.windows.len() / 2 + 1..=rounds {
             for side in order(round) {
                 let window = self.window(round, side);
@@ -163,13 +163,13 @@ impl Run<'_> {
 }
 
 /// A small histogram: simulations make very many of them.
-pub fn empty() -> Histogram<u64> {
+pub(crate) fn empty() -> Histogram<u64> {
     #[expect(clippy::expect_used, reason = "the bounds are constants that HdrHistogram accepts")]
     Histogram::new_with_bounds(1, 2, 3).expect("valid bounds")
 }
 
 /// A standard normal value (Box and Muller).
-pub fn normal(rng: &mut StdRng) -> f64 {
+pub(crate) fn normal(rng: &mut StdRng) -> f64 {
     let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }

@@ -15,27 +15,35 @@ fn budget(half_width: f64) -> usize {
 }
 
 /// Runs that bounds are made from.
-pub const RUNS: usize = 5;
+pub(crate) const RUNS: usize = 5;
 
 /// A measurement, and the ratio of its rig.
 #[derive(Debug)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// What was measured. Windows are kept only where they bear on the verdict.
-    pub comparison: Comparison,
+    pub(crate) comparison: Comparison,
     /// Logarithm of the rig's true ratio.
-    pub truth: f64,
+    pub(crate) truth: f64,
 }
 
 impl Measured {
-    /// Whether the interval contains the rig's own ratio.
-    pub fn covers(&self) -> bool {
-        let figure = self.comparison.throughput;
-        figure.is_some_and(|figure| (figure.low.ln()..=figure.high.ln()).contains(&self.truth))
+    /// Whether the interval of throughput contains the rig's own ratio.
+    pub(crate) fn covers(&self) -> bool {
+        contains(self.comparison.throughput, self.truth)
+    }
+
+    /// Whether that of p95 does, of a rig whose latencies differ by as much as its throughput.
+    pub(crate) fn covers_p95(&self) -> bool {
+        contains(self.comparison.p95_latency, -self.truth)
     }
 }
 
+fn contains(figure: Option<Figure>, truth: f64) -> bool {
+    figure.is_some_and(|figure| (figure.low.ln()..=figure.high.ln()).contains(&truth))
+}
+
 /// Measures a fresh rig: a pilot, then as many rounds as planned, or as the budget has room for.
-pub fn measure(noise: &Noise, plan: Plan, budget: usize, seed: u64, latencies: Latencies) -> Measured {
+pub(crate) fn measure(noise: &Noise, plan: Plan, budget: usize, seed: u64, latencies: Latencies) -> Measured {
     let mut run = noise.run(seed, latencies);
     run.measure(plan.pilot());
     let rounds = plan.rounds(&run.windows).min(budget).max(plan.pilot());
@@ -66,19 +74,31 @@ pub fn measure(noise: &Noise, plan: Plan, budget: usize, seed: u64, latencies: L
 /// between rigs, and what the code under test loses, multiplies the ratio of a whole run, so that it can be added
 /// later: one pool serves for all of them.
 #[derive(Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     first: Vec<Measured>,
     again: Vec<Measured>,
 }
 
 impl Pool {
     /// A pool of so many measurements of either length.
-    pub fn new(noise: &Noise, half_width: f64, size: usize, seed: u64, latencies: Latencies) -> Self {
+    pub(crate) fn new(noise: &Noise, half_width: f64, size: usize, seed: u64, latencies: Latencies) -> Self {
         let plan = Plan::new(half_width, pilot_for(half_width));
-        let noise = Noise { ratio_sd: 0.0, p95_run_sd: 0.0, ..*noise };
+        let noise = Noise {
+            ratio_sd: 0.0,
+            p95_run_sd: 0.0,
+            ..*noise
+        };
         let of = |plan, budget, salt: u64| {
             (0..size as u64)
-                .map(|i| measure(&noise, plan, budget, seed.wrapping_mul(1 << 32) + 2 * i + salt, latencies))
+                .map(|i| {
+                    measure(
+                        &noise,
+                        plan,
+                        budget,
+                        seed.wrapping_mul(1 << 32) + 2 * i + salt,
+                        latencies,
+                    )
+                })
                 .collect()
         };
         Self {
@@ -88,53 +108,45 @@ impl Pool {
     }
 
     /// The measurements as long as planned.
-    pub fn first(&self) -> &[Measured] {
+    pub(crate) fn first(&self) -> &[Measured] {
         &self.first
     }
 }
 
 /// What differs from rig to rig, as standard deviations of logarithms.
 #[derive(Debug, Clone, Copy)]
-pub struct Rigs {
+pub(crate) struct Rigs {
     /// Of the throughput ratio.
-    pub ratio_sd: f64,
+    pub(crate) ratio_sd: f64,
     /// Of the p95 latency ratio, beside what follows from throughput.
-    pub p95_sd: f64,
+    pub(crate) p95_sd: f64,
 }
 
 /// How often what happens.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Processes.
-    pub total: usize,
+    pub(crate) total: usize,
     /// Those with a failing verdict.
-    pub fails: usize,
+    pub(crate) fails: usize,
     /// Those with the verdict `Worse`.
-    pub worse: usize,
+    pub(crate) worse: usize,
     /// Those that took a second measurement.
-    pub again: usize,
+    pub(crate) again: usize,
     /// Fails in which throughput alone would have passed.
-    pub by_p95: usize,
+    pub(crate) by_p95: usize,
     /// Sum of the distances, in logs, of the bounds of throughput from their middle.
-    pub width: f64,
+    pub(crate) width: f64,
 }
 
 /// Goes the whole way `count` times; the code under test loses the share `loss` of the throughput with.
-pub fn tally(
-    pool: &mut Pool,
-    rigs: Rigs,
-    loss: f64,
-    runs: usize,
-    count: usize,
-    seed: u64,
-    bounds: &impl Fn(&[Comparison]) -> Bounds,
-) -> Tally {
+pub(crate) fn tally(pool: &mut Pool, rigs: Rigs, loss: f64, count: usize, seed: u64) -> Tally {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tally = Tally::default();
     let loss = (1.0 - loss).ln();
     for _ in 0..count {
-        let drawn = rand::seq::index::sample(&mut rng, pool.first.len(), runs + 1);
-        let calibration: Vec<Comparison> = (0..runs)
+        let drawn = rand::seq::index::sample(&mut rng, pool.first.len(), RUNS + 1);
+        let calibration: Vec<Comparison> = (0..RUNS)
             .map(|i| {
                 let (from, shift) = (&pool.first[drawn.index(i)].comparison, Shift::of(rigs, 0.0, &mut rng));
                 Comparison {
@@ -146,9 +158,11 @@ pub fn tally(
                 }
             })
             .collect();
-        let bounds = bounds(&calibration);
+        let Some(bounds) = Bounds::from_runs(&calibration) else {
+            continue;
+        };
         tally.width += (bounds.throughput.high / bounds.throughput.low).ln() / 2.0;
-        let first = &mut pool.first[drawn.index(runs)].comparison;
+        let first = &mut pool.first[drawn.index(RUNS)].comparison;
         let mut verdict = judged(first, &Shift::of(rigs, loss, &mut rng), &bounds);
         if verdict.0 == Verdict::Inconclusive {
             tally.again += 1;
