@@ -2,11 +2,19 @@
 //! figures.
 #![allow(clippy::unwrap_used)]
 
+use data::{Measured, Run, Window};
+use fit::fit;
 use noise::{Latencies, Noise};
 use process::{Pool, Rigs, measure, tally};
 use snaptax::compare::{PILOT, Plan, estimate};
 use snaptax::result::{Figure, Verdict};
 
+#[allow(dead_code, reason = "shared with the bench")]
+#[path = "../benches/verdicts/data.rs"]
+mod data;
+#[allow(dead_code, reason = "shared with the bench")]
+#[path = "../benches/verdicts/fit.rs"]
+mod fit;
 #[allow(dead_code, reason = "shared with the bench")]
 #[path = "../benches/verdicts/noise.rs"]
 mod noise;
@@ -48,7 +56,7 @@ fn covers_as_it_says(measurements: u64, measured: impl Fn(u64) -> (Figure, f64))
 #[test]
 fn the_interval_covers_with_the_noise_of_real_windows() {
     let plan = Plan::new(HALF_WIDTH, PILOT);
-    let checked = covers_as_it_says(1000, |seed| {
+    let checked = covers_as_it_says(600, |seed| {
         let measured = measure(&NOISE, plan, usize::MAX, seed, Latencies::None);
         (measured.comparison.throughput.unwrap(), measured.truth)
     });
@@ -57,7 +65,7 @@ fn the_interval_covers_with_the_noise_of_real_windows() {
 
 #[test]
 fn stopping_as_soon_as_the_interval_looks_narrow_does_not_pass_the_same_check() {
-    let checked = covers_as_it_says(500, |seed| {
+    let checked = covers_as_it_says(250, |seed| {
         let mut run = NOISE.run(seed, Latencies::None);
         loop {
             run.measure(run.windows.len() / 2 + 2);
@@ -72,7 +80,7 @@ fn stopping_as_soon_as_the_interval_looks_narrow_does_not_pass_the_same_check() 
 
 #[test]
 fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
-    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 150, 1, Latencies::None);
+    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 80, 1, Latencies::None);
     let rigs = Rigs {
         ratio_sd: 0.02,
         p95_sd: 0.0,
@@ -86,7 +94,7 @@ fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
 #[test]
 fn an_interval_half_as_wide_does_not_pass_the_check_either() {
     let plan = Plan::new(HALF_WIDTH, PILOT);
-    let checked = covers_as_it_says(500, |seed| {
+    let checked = covers_as_it_says(200, |seed| {
         let measured = measure(&NOISE, plan, usize::MAX, seed, Latencies::None);
         let figure = measured.comparison.throughput.unwrap();
         let narrow = Figure {
@@ -109,4 +117,47 @@ fn a_rig_that_lost_nothing_is_within_bounds_from_its_like() {
     let (verdict, reason) = snaptax::gate::judge(&runs[5], &bounds);
     assert_eq!(verdict, Verdict::Within, "{reason}");
     assert!(bounds.p95_latency.is_some());
+}
+
+#[test]
+fn the_fit_finds_the_noise_that_windows_were_made_with() {
+    let truth = Noise {
+        ratio_sd: 0.03,
+        phi: 0.3,
+        drift_sd: 0.01,
+        stall_chance: 0.0,
+        ..NOISE
+    };
+    let runs: Vec<Measured> = (0..200)
+        .map(|seed| {
+            let mut run = truth.run(seed, Latencies::None);
+            run.measure(6);
+            let name = seed.to_string();
+            let windows = run.windows.iter().map(|window| Window {
+                run: name.clone(),
+                round: window.round,
+                side: window.side,
+                seconds: window.seconds,
+                transactions: window.counts.transactions,
+                statements: window.counts.statements(),
+            });
+            Measured {
+                windows: windows.collect(),
+                run: Run {
+                    run: name,
+                    experiment: "simulated".into(),
+                    threads: 16,
+                    p95_latency: None,
+                },
+            }
+        })
+        .collect();
+    let found = fit(&runs).unwrap().noise;
+    let near = |found: f64, truth: f64, by: f64| assert!((found - truth).abs() < by, "{found} is not {truth}");
+    near(found.without_sd, truth.without_sd, 0.004);
+    near(found.with_sd, truth.with_sd, 0.004);
+    near(found.phi, truth.phi, 0.08);
+    near(found.drift_sd, truth.drift_sd, 0.002);
+    near(found.ratio_sd, truth.ratio_sd, 0.005);
+    near(found.log_ratio, truth.log_ratio, 0.01);
 }

@@ -1,8 +1,9 @@
 //! Windows of real runs: one JSON object a line, in `benches/data`.
 
+use std::collections::BTreeSet;
 use std::error::Error;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -77,21 +78,23 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Box<dyn Error>> {
 /// Writes the windows of `results` (files like `results.json`) to `directory`, in the place of what is there.
 /// Measurements that are invalid are left out.
 pub(crate) fn extract(results: &[PathBuf], directory: &Path) -> Result<usize, Box<dyn Error>> {
-    fs::create_dir_all(directory)?;
-    let mut runs = BufWriter::new(File::create(directory.join("runs.jsonl"))?);
-    let mut windows = BufWriter::new(File::create(directory.join("windows.jsonl"))?);
+    let (mut runs, mut windows) = (Vec::new(), Vec::new());
+    let mut names = BTreeSet::new();
     let mut count = 0;
     for path in results {
         let records: Vec<Record> = serde_json::from_str(&fs::read_to_string(path)?)?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = name(path);
+        if !names.insert(name.clone()) {
+            return Err(format!("two files are named {name}: a run is known by its file's name").into());
+        }
         for (index, record) in records.iter().enumerate() {
             let comparison = &record.comparison;
             if comparison.invalid.is_some() {
                 continue;
             }
             let run = match records.len() {
-                1 => stem.to_string(),
-                _ => format!("{stem}.{}", index + 1),
+                1 => name.clone(),
+                _ => format!("{name}.{}", index + 1),
             };
             for window in &comparison.windows {
                 let line = Window {
@@ -114,5 +117,16 @@ pub(crate) fn extract(results: &[PathBuf], directory: &Path) -> Result<usize, Bo
             count += 1;
         }
     }
+    fs::create_dir_all(directory)?;
+    fs::write(directory.join("runs.jsonl"), runs)?;
+    fs::write(directory.join("windows.jsonl"), windows)?;
     Ok(count)
+}
+
+/// The file's name, or its directory's if that is what tells it from others.
+fn name(path: &Path) -> String {
+    let file = path.file_stem().unwrap_or_default();
+    let directory = path.parent().and_then(Path::file_name);
+    let name = directory.filter(|_| file == "results").unwrap_or(file);
+    name.to_string_lossy().into_owned()
 }

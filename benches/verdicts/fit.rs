@@ -6,7 +6,8 @@ use statrs::distribution::{ChiSquared, ContinuousCDF, StudentsT};
 use crate::data::Measured;
 use crate::noise::{Noise, STATEMENTS, Z95};
 
-/// Stalls that are assumed even if none are in the data: one window in 50 loses 10 to 30 %.
+/// Stalls that are assumed even if none are in the data: one window in 50 loses 10 to 30 %. Those that are in the data
+/// make the windows' standard deviation larger, too, so that they count twice.
 const STALL_CHANCE: f64 = 0.02;
 const STALL_LOSS: (f64, f64) = (0.10, 0.30);
 

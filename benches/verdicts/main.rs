@@ -1,7 +1,7 @@
 //! How often verdicts are wrong, by simulation with noise like that of real windows.
 //!
 //! ```sh
-//! cargo bench --bench verdicts                                 # about three minutes on two cores
+//! cargo bench --bench verdicts                                 # one to two minutes on two cores
 //! cargo bench --bench verdicts -- --count 1000000              # more of them
 //! cargo bench --bench verdicts -- --extract */results.json     # replaces the windows in benches/data
 //! ```
@@ -26,7 +26,7 @@ use process::{Measured, Pool, Rigs, Tally, tally};
 const BATCHES: usize = 20;
 
 /// A half-width, and the loss that is to be found with it.
-const SCALES: [(f64, f64); 3] = [(0.03, 0.10), (0.05, 0.20), (0.10, 0.30)];
+const SCALES: [(f64, f64); 3] = [(0.03, 0.10), (0.05, 0.20), (0.10, 0.25)];
 
 /// Standard deviations between runs for which the process is simulated, beside the fitted one.
 const RUN_SDS: [f64; 7] = [0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04];
@@ -49,6 +49,9 @@ struct Arguments {
     /// Simulates with this correlation of neighbouring windows instead of the fitted one
     #[arg(long)]
     phi: Option<f64>,
+    /// Simulates with this standard deviation of p95 / mean latency between runs instead of the fitted one
+    #[arg(long)]
+    p95_sd: Option<f64>,
     /// The first seed; the batches use it and the next ones
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,6 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     show_fit(&arguments.experiment, &fit);
     let noise = Noise {
         phi: arguments.phi.unwrap_or(fit.noise.phi),
+        p95_run_sd: arguments.p95_sd.unwrap_or(fit.noise.p95_run_sd),
         ..fit.noise
     };
 
