@@ -30,12 +30,14 @@
 mod change;
 mod correlation;
 mod interval;
+mod outlier;
 mod percentile;
 mod plan;
 mod rounds;
 
 pub use change::changes;
 pub use correlation::Correlation;
+pub use outlier::{Outlier, outliers};
 pub use plan::{PILOT, Plan, order, pilot_for};
 
 use crate::result::{Counts, Figure, Side, Window};

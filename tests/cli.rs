@@ -3,6 +3,7 @@
 
 use assert_cmd::Command;
 use rstest::rstest;
+use snaptax::gate::Bounds;
 use snaptax::report::history::{self, Entry};
 use snaptax::result::{Comparison, Figure, Record, Verdict};
 use snaptax::settings::KNOBS;
@@ -78,6 +79,7 @@ fn settings_lists_every_knob_with_what_it_does() {
 #[case(&["doctor", "--help"])]
 #[case(&["sweep", "--help"])]
 #[case(&["history", "--help"])]
+#[case(&["bounds", "--help"])]
 #[case(&["settings", "--help"])]
 fn help_has_examples(#[case] args: &[&str]) {
     let (code, stdout, _) = output(&mut snaptax(args));
@@ -149,6 +151,33 @@ fn history_shows_where_a_ratio_came_to_a_new_level() {
         "{stdout}"
     );
     assert_eq!(stdout.matches("Within").count(), 12, "{stdout}");
+}
+
+#[test]
+fn bounds_from_the_last_runs_are_the_body_of_a_snapshot_file() {
+    let file = history_with_a_change();
+    let path = file.path().to_str().unwrap();
+    let (code, stdout, stderr) = output(&mut snaptax(&["bounds", "--last", "6", "--file", path]));
+    assert_eq!(code, Some(0), "{stderr}");
+    let (title, body) = stdout.split_once('\n').unwrap();
+    assert!(
+        title.starts_with("# thick on ") && title.ends_with("from 6 runs"),
+        "{title}"
+    );
+    let bounds = Bounds::parse(body).unwrap().throughput;
+    assert!(bounds.low < 0.53 && (0.55..0.60).contains(&bounds.high), "{body}");
+}
+
+#[rstest]
+#[case::too_few_runs(&["--last", "13"], "12 runs from which something may be concluded, and 13 are needed")]
+#[case::fewer_than_ever_do(&["--last", "4"], "4 is not in 5..")]
+#[case::no_such_experiment(&["thin"], "no run that matches")]
+fn bounds_take_runs_enough(#[case] args: &[&str], #[case] said: &str) {
+    let file = history_with_a_change();
+    let args = [&["bounds", "--file", file.path().to_str().unwrap()], args].concat();
+    let (code, stdout, stderr) = output(&mut snaptax(&args));
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    assert!(stderr.contains(said), "{stderr}");
 }
 
 #[rstest]

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use snaptax::compare;
+use snaptax::gate::Bounds;
 use snaptax::host::{self, Finding};
-use snaptax::report::{history, json};
+use snaptax::report::history::{self, Series};
+use snaptax::report::json;
 use snaptax::settings::{HARNESS, KNOBS, Settings};
 use snaptax::storage::{Life, RunId};
 use snaptax::sweep;
@@ -87,6 +89,26 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
+    /// Propose bounds from the last runs of each experiment
+    #[command(
+        after_help = "Bounds from one run, which a test proposes by itself, are wide. Those from five or more say what the next run \
+        will be inside of, unless something changed. The output is the body of a snapshot file.\n\n\
+        Exit status: 0, 2 when a setting is wrong or no experiment that matches has runs enough, 5 when there is no history.\n\n\
+        Examples:\n  \
+        snaptax bounds                 from the last 5 runs of each experiment\n  \
+        snaptax bounds thick --last 8  from the last 8 of those with \"thick\" in their name"
+    )]
+    Bounds {
+        /// Only experiments whose name contains one of these
+        #[arg(value_name = "FILTER")]
+        filters: Vec<String>,
+        /// From how many runs; those from which nothing may be concluded do not count
+        #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(5..))]
+        last: u32,
+        /// The history [default: results.jsonl in SNAPTAX_OUTPUT, or target/snaptax]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
     /// List the SNAPTAX_* environment variables
     #[command(after_help = "Examples:\n  \
         SNAPTAX_GATE=warn cargo experiments oltp\n  \
@@ -100,6 +122,7 @@ fn main() -> ExitCode {
         Command::Doctor => doctor(),
         Command::Sweep { dry_run, kept, run } => sweep(dry_run, kept, run),
         Command::History { filters, last, file } => history(&filters, last as usize, file),
+        Command::Bounds { filters, last, file } => bounds(&filters, last as usize, file),
         Command::Settings => (settings(), 0),
     };
     let mut stdout = io::stdout();
@@ -197,39 +220,64 @@ fn sweep(dry_run: bool, kept: bool, asked: Option<RunId>) -> (String, u8) {
 }
 
 fn history(filters: &[String], last: usize, file: Option<PathBuf>) -> (String, u8) {
-    let Some(settings) = from_env() else {
-        return (String::new(), USAGE);
+    let series = match series(filters, file) {
+        Ok(series) => series,
+        Err(code) => return (String::new(), code),
     };
+    let shown: Vec<String> = series
+        .iter()
+        .map(|series| series.table(&compare::changes(&series.log_ratios()), last))
+        .collect();
+    (shown.join("\n"), 0)
+}
+
+fn bounds(filters: &[String], last: usize, file: Option<PathBuf>) -> (String, u8) {
+    let series = match series(filters, file) {
+        Ok(series) => series,
+        Err(code) => return (String::new(), code),
+    };
+    let mut proposed = Vec::new();
+    for series in series {
+        let of = format!("{} on {}", series.name, series.profile);
+        let runs = series.measurements(last);
+        match Bounds::from_runs(&runs).filter(|_| runs.len() == last) {
+            Some(bounds) => proposed.push(format!("# {of}, from {last} runs\n{bounds}")),
+            None => complain(&format!(
+                "{of}: {} runs from which something may be concluded, and {last} are needed",
+                runs.len()
+            )),
+        }
+    }
+    let code = if proposed.is_empty() { USAGE } else { 0 };
+    (proposed.join("\n"), code)
+}
+
+/// The series of the history that match, or the exit code after what is wrong was said.
+fn series(filters: &[String], file: Option<PathBuf>) -> Result<Vec<Series>, u8> {
+    let settings = from_env().ok_or(USAGE)?;
     let file = file.unwrap_or_else(|| {
         let output = json::output_directory(settings.output.as_deref());
         history::path(settings.output.as_deref(), &output)
     });
-    let (entries, broken) = match history::read(&file) {
-        Ok(read) => read,
-        Err(error) => {
-            complain(&format!(
-                "{error}; a run of an experiment begins the history, --file names another one"
-            ));
-            return (String::new(), ENVIRONMENT);
-        }
-    };
+    let (entries, broken) = history::read(&file).map_err(|error| {
+        complain(&format!(
+            "{error}; a run of an experiment begins the history, --file names another one"
+        ));
+        ENVIRONMENT
+    })?;
     if broken > 0 {
         complain(&format!(
             "{}: {broken} lines are no results of this version",
             file.display()
         ));
     }
-    let matches = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
-    let shown: Vec<String> = history::series(entries)
-        .iter()
-        .filter(|series| matches(&series.name))
-        .map(|series| series.table(&compare::changes(&series.log_ratios()), last))
-        .collect();
-    if shown.is_empty() {
+    let mut found = history::series(entries);
+    found.retain(|series| filters.is_empty() || filters.iter().any(|filter| series.name.contains(filter)));
+    if found.is_empty() {
         complain(&format!("{} has no run that matches", file.display()));
-        return (String::new(), USAGE);
+        return Err(USAGE);
     }
-    (shown.join("\n"), 0)
+    Ok(found)
 }
 
 fn line(finding: &Finding) -> String {

@@ -8,6 +8,12 @@ use crate::result::{Side, Window};
 /// Rounds of the pilot.
 pub const PILOT: usize = 8;
 
+/// Rounds of the pilot of a fine measurement.
+const FINE_PILOT: usize = 16;
+
+/// The half-width up to which a measurement is fine.
+const FINE: f64 = 0.04;
+
 /// Rounds of the pilot of a coarse measurement.
 const COARSE_PILOT: usize = 6;
 
@@ -20,7 +26,11 @@ const COARSE: f64 = 0.10;
 /// larger than that of 7. Where none are likely to follow, it makes room for longer windows.
 #[must_use]
 pub fn pilot_for(half_width: f64) -> usize {
-    if half_width >= COARSE { COARSE_PILOT } else { PILOT }
+    match half_width {
+        fine if fine <= FINE => FINE_PILOT,
+        coarse if coarse >= COARSE => COARSE_PILOT,
+        _ => PILOT,
+    }
 }
 
 /// Rounds of a block AB BA.
@@ -31,6 +41,8 @@ const BLOCK: usize = 2;
 pub struct Plan {
     half_width: f64,
     pilot: usize,
+    /// Rounds for each round that Stein's formula asks for.
+    factor: usize,
 }
 
 impl Plan {
@@ -41,6 +53,18 @@ impl Plan {
         Self {
             half_width,
             pilot: pilot.max(BLOCK).next_multiple_of(BLOCK),
+            factor: 1,
+        }
+    }
+
+    /// The plan for measuring again what was inconclusive, on a fresh rig: twice the pilot, and twice the rounds that
+    /// the half-width takes.
+    #[must_use]
+    pub fn doubled(self) -> Self {
+        Self {
+            pilot: 2 * self.pilot,
+            factor: 2 * self.factor,
+            ..self
         }
     }
 
@@ -69,7 +93,8 @@ impl Plan {
             Some((t * standard_deviation(&ratios) / self.half_width).powi(2).ceil())
         });
         // A half-width of 0 asks for infinitely many; the cast saturates.
-        let needed = needed.map_or(0, |rounds| rounds as usize).min(usize::MAX - BLOCK);
+        let needed = needed.map_or(0, |rounds| (self.factor as f64 * rounds) as usize);
+        let needed = needed.min(usize::MAX - BLOCK);
         needed.max(self.pilot).next_multiple_of(BLOCK)
     }
 }

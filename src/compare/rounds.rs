@@ -12,6 +12,11 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
+    /// Counted from 1.
+    pub(super) fn number(&self) -> usize {
+        self.without.round
+    }
+
     pub(super) fn window(&self, side: Side) -> &'a Window {
         match side {
             Side::Without => self.without,

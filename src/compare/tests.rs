@@ -25,7 +25,7 @@ fn window(round: usize, side: Side, rate: f64) -> Window {
 }
 
 /// Rounds with these log-ratios.
-fn rounds_of(ratios: &[f64]) -> Vec<Window> {
+pub(super) fn rounds_of(ratios: &[f64]) -> Vec<Window> {
     let round = |(index, ratio): (usize, &f64)| {
         let round = index + 1;
         [

@@ -136,6 +136,12 @@ fn notes(comparison: &Comparison) -> Vec<String> {
             correlation.lag1, correlation.limit
         ));
     }
+    notes.extend(compare::outliers(&comparison.windows).iter().map(|outlier| {
+        format!(
+            "round {} is an outlier (ratio {:.2} against a median of {:.2}); it is kept",
+            outlier.round, outlier.ratio, outlier.median
+        )
+    }));
     notes
 }
 
@@ -321,11 +327,23 @@ mod tests {
         let round = |(index, ratio): (usize, f64)| {
             let reads = (1e6 * ratio) as u64;
             [
-                window(index, Side::Without, 1_000_000),
-                window(index, Side::With, reads),
+                window(index + 1, Side::Without, 1_000_000),
+                window(index + 1, Side::With, reads),
             ]
         };
         ratios.into_iter().enumerate().flat_map(round).collect()
+    }
+
+    #[test]
+    fn an_outlier_is_named_and_kept() {
+        let mut comparison = comparison((0.45, 0.44, 0.46), GOOD_P95);
+        comparison.windows = rounds([0.45, 0.44, 0.46, 0.45, 0.44, 0.46, 0.44, 0.90]);
+        let (verdict, reason) = judge(&comparison, &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Within);
+        assert!(
+            reason.contains("round 8 is an outlier (ratio 0.90 against a median of 0.45); it is kept"),
+            "{reason}"
+        );
     }
 
     #[test]

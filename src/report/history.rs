@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json::Error;
 use super::number::{digits, interval};
-use crate::result::{Record, Verdict};
+use crate::result::{Comparison, Record, Verdict};
 
 /// Name of the file in its directory.
 pub const FILE_NAME: &str = "results.jsonl";
@@ -131,6 +131,18 @@ impl Series {
     #[must_use]
     pub fn log_ratios(&self) -> Vec<f64> {
         self.entries.iter().filter_map(Entry::ratio).map(f64::ln).collect()
+    }
+
+    /// The last `most` measurements from which something may be concluded, the oldest first.
+    #[must_use]
+    pub fn measurements(&self, most: usize) -> Vec<Comparison> {
+        let usable = self.entries.iter().filter(|entry| entry.ratio().is_some());
+        let found: Vec<&Comparison> = usable.map(|entry| &entry.record.comparison).collect();
+        found[found.len().saturating_sub(most)..]
+            .iter()
+            .copied()
+            .cloned()
+            .collect()
     }
 
     /// Its runs as text, the last `most` of them, with a line where a new level begins: `changes` are indices into
