@@ -80,7 +80,7 @@ fn stopping_as_soon_as_the_interval_looks_narrow_does_not_pass_the_same_check() 
 
 #[test]
 fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
-    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 60, 1, Latencies::None);
+    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 32, 60, 1, Latencies::None);
     let rigs = Rigs {
         ratio_sd: 0.02,
         p95_sd: 0.0,
