@@ -56,7 +56,7 @@ fn covers_as_it_says(measurements: u64, measured: impl Fn(u64) -> (Figure, f64))
 #[test]
 fn the_interval_covers_with_the_noise_of_real_windows() {
     let plan = Plan::new(HALF_WIDTH, PILOT);
-    let checked = covers_as_it_says(600, |seed| {
+    let checked = covers_as_it_says(400, |seed| {
         let measured = measure(&NOISE, plan, usize::MAX, seed, Latencies::None);
         (measured.comparison.throughput.unwrap(), measured.truth)
     });
@@ -65,7 +65,7 @@ fn the_interval_covers_with_the_noise_of_real_windows() {
 
 #[test]
 fn stopping_as_soon_as_the_interval_looks_narrow_does_not_pass_the_same_check() {
-    let checked = covers_as_it_says(250, |seed| {
+    let checked = covers_as_it_says(150, |seed| {
         let mut run = NOISE.run(seed, Latencies::None);
         loop {
             run.measure(run.windows.len() / 2 + 2);
@@ -80,7 +80,7 @@ fn stopping_as_soon_as_the_interval_looks_narrow_does_not_pass_the_same_check() 
 
 #[test]
 fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
-    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 80, 1, Latencies::None);
+    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 32, 40, 1, Latencies::None);
     let rigs = Rigs {
         ratio_sd: 0.02,
         p95_sd: 0.0,
@@ -94,7 +94,7 @@ fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
 #[test]
 fn an_interval_half_as_wide_does_not_pass_the_check_either() {
     let plan = Plan::new(HALF_WIDTH, PILOT);
-    let checked = covers_as_it_says(200, |seed| {
+    let checked = covers_as_it_says(150, |seed| {
         let measured = measure(&NOISE, plan, usize::MAX, seed, Latencies::None);
         let figure = measured.comparison.throughput.unwrap();
         let narrow = Figure {

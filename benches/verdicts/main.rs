@@ -38,7 +38,7 @@ struct Arguments {
     #[arg(long, default_value_t = 100_000)]
     count: usize,
     /// Simulated measurements of either length that these are put together from
-    #[arg(long, default_value_t = 3000)]
+    #[arg(long, default_value_t = 6000)]
     measurements: usize,
     /// The experiment whose windows the noise is fitted to
     #[arg(long, default_value = "oltp_under_a_thick_snapshot")]
@@ -46,6 +46,10 @@ struct Arguments {
     /// Where the windows are
     #[arg(long, default_value_os_t = data::directory())]
     data: PathBuf,
+    /// Rounds that the budget of a measurement with a half-width below 5 % has room for: 64 take an hour; others have
+    /// 32, which are the 30 minutes of the default
+    #[arg(long, default_value_t = 64)]
+    fine_rounds: usize,
     /// Simulates with this correlation of neighbouring windows instead of the fitted one
     #[arg(long)]
     phi: Option<f64>,
@@ -137,7 +141,8 @@ fn simulate(arguments: &Arguments, noise: &Noise) -> Vec<Vec<Batch>> {
 fn batch(arguments: &Arguments, noise: &Noise, (half_width, loss): (f64, f64), seed: u64) -> Batch {
     let size = (arguments.measurements / BATCHES).max(20);
     let count = (arguments.count / BATCHES).max(10);
-    let mut pool = Pool::new(noise, half_width, size, seed, Latencies::All);
+    let budget = if half_width < 0.05 { arguments.fine_rounds } else { 32 };
+    let mut pool = Pool::new(noise, half_width, budget, size, seed, Latencies::All);
     let share = |what: &dyn Fn(&Measured) -> f64| pool.first().iter().map(what).sum::<f64>() / size as f64;
     let p95 = |measured: &Measured| {
         measured

@@ -8,12 +8,6 @@ use snaptax::result::{Comparison, Figure, Verdict};
 
 use crate::noise::{Latencies, Noise, empty, normal};
 
-/// Rounds that the budget has room for, with windows of 20 s: that of 30 minutes, which is the default, and one of 60
-/// minutes for half-widths below 5 %.
-fn budget(half_width: f64) -> usize {
-    if half_width < 0.05 { 64 } else { 32 }
-}
-
 /// Runs that bounds are made from.
 pub(crate) const RUNS: usize = 5;
 
@@ -80,21 +74,28 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of so many measurements of either length.
-    pub(crate) fn new(noise: &Noise, half_width: f64, size: usize, seed: u64, latencies: Latencies) -> Self {
+    /// A pool of so many measurements of either length, of at most `budget` rounds and twice as many.
+    pub(crate) fn new(
+        noise: &Noise,
+        half_width: f64,
+        budget: usize,
+        size: usize,
+        seed: u64,
+        latencies: Latencies,
+    ) -> Self {
         let plan = Plan::new(half_width, pilot_for(half_width));
         let noise = Noise {
             ratio_sd: 0.0,
             p95_run_sd: 0.0,
             ..*noise
         };
-        let of = |plan, budget, salt: u64| {
+        let of = |plan, rounds, salt: u64| {
             (0..size as u64)
                 .map(|i| {
                     measure(
                         &noise,
                         plan,
-                        budget,
+                        rounds,
                         seed.wrapping_mul(1 << 32) + 2 * i + salt,
                         latencies,
                     )
@@ -102,8 +103,8 @@ impl Pool {
                 .collect()
         };
         Self {
-            first: of(plan, budget(half_width), 0),
-            again: of(plan.doubled(), 2 * budget(half_width), 1),
+            first: of(plan, budget, 0),
+            again: of(plan.doubled(), 2 * budget, 1),
         }
     }
 

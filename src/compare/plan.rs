@@ -20,10 +20,11 @@ const COARSE_PILOT: usize = 6;
 /// The half-width from which on a measurement is coarse.
 const COARSE: f64 = 0.10;
 
-/// Rounds of the pilot for this half-width: 8, or 6 when it is 0.10 or more.
+/// Rounds of the pilot for this half-width: 8, or 6 when it is 0.10 or more, or 16 when it is 0.04 or less.
 ///
 /// A short pilot makes the whole measurement longer where more rounds follow: Student's t of 5 degrees of freedom is
-/// larger than that of 7. Where none are likely to follow, it makes room for longer windows.
+/// larger than that of 7. Where none are likely to follow, it makes room for longer windows. Where many follow, a short
+/// one is not worth it: one window that stalls in eight rounds makes the plan ask for three times too many.
 #[must_use]
 pub fn pilot_for(half_width: f64) -> usize {
     match half_width {

@@ -61,6 +61,14 @@ fn coverage(runs: u64, truth: f64, measure: impl Fn(&mut StdRng) -> Option<Figur
 }
 
 #[rstest]
+#[case::coarse(0.10, 6)]
+#[case::usual(0.05, 8)]
+#[case::fine(0.03, 16)]
+fn the_pilot_goes_by_the_half_width(#[case] half_width: f64, #[case] rounds: usize) {
+    assert_eq!(pilot_for(half_width), rounds);
+}
+
+#[rstest]
 #[case(0.10)]
 #[case(0.05)]
 fn the_interval_of_a_pilot_covers_in_95_of_100_measurements(#[case] half_width: f64) {
@@ -125,6 +133,19 @@ fn the_number_of_rounds_is_steins(#[case] sd: f64, #[case] rounds: usize) {
     let step = sd * (7.0_f64 / 8.0).sqrt();
     let ratios: Vec<f64> = (0..8).map(|i| if i % 2 == 0 { step } else { -step }).collect();
     assert_eq!(Plan::new(0.05, PILOT).rounds(&rounds_of(&ratios)), rounds);
+}
+
+#[rstest]
+#[case::quiet(0.001, 16)]
+#[case::noisy(0.2, 146)]
+fn a_second_measurement_has_twice_the_pilot_and_twice_the_rounds(#[case] sd: f64, #[case] expected: usize) {
+    // As above, with the t of 15 degrees of freedom in the place of that of 7.
+    let step = sd * (15.0_f64 / 16.0).sqrt();
+    let ratios: Vec<f64> = (0..16).map(|i| if i % 2 == 0 { step } else { -step }).collect();
+    let plan = Plan::new(0.05, PILOT).doubled();
+    assert_eq!((plan.pilot(), plan.half_width()), (16, 0.05));
+    let rounds = plan.rounds(&rounds_of(&ratios));
+    assert_eq!(rounds, expected);
 }
 
 #[test]

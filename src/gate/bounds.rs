@@ -36,7 +36,7 @@ const PRESUMED_FINE: f64 = 0.010;
 const PRESUMED: f64 = 0.03;
 
 /// The same of the p95 latency, whatever the half-width.
-const PRESUMED_P95: f64 = 0.15;
+const PRESUMED_P95: f64 = 0.20;
 
 /// The chance that the next estimate of throughput is beyond one end of the bounds. It then is measured again, and only
 /// fails if it is beyond them a second time, or with its whole interval.
