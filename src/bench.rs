@@ -87,8 +87,8 @@ pub(crate) struct Setup {
     spare: Option<Size>,
     filesystem: Filesystem,
     mysqld: MysqldOptions,
-    /// By what the pilot and the budget are multiplied.
-    effort: usize,
+    /// Whether it is measured for the second time.
+    again: bool,
 }
 
 impl Setup {
@@ -105,7 +105,7 @@ impl Setup {
                 buffer_pool: Size::mib(64),
                 ..MysqldOptions::default()
             },
-            effort: 1,
+            again: false,
         }
     }
 
@@ -258,7 +258,7 @@ where
     /// On a fresh rig, with twice the pilot and twice the budget.
     fn again(&self) -> Option<Result<Comparison, Box<dyn std::error::Error>>> {
         let mut experiment = self.experiment.borrow_mut().take()?;
-        experiment.setup.effort *= 2;
+        experiment.setup.again = true;
         say("the measurement was not precise enough; once more, with twice the rounds");
         let measured = experiment.run(1).map_err(Into::into);
         Some(measured.and_then(|mut comparisons| comparisons.pop().ok_or_else(|| Error::Interrupted.into())))

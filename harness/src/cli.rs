@@ -126,7 +126,7 @@ pub(crate) struct Run {
     pub(crate) accel: Accel,
 
     /// Time that all experiments together may take, in minutes
-    #[arg(long, value_name = "MINUTES", env = "SNAPTAX_TIMEOUT", default_value = "90", value_parser = clap::value_parser!(u64).range(1..=10080))]
+    #[arg(long, value_name = "MINUTES", env = "SNAPTAX_TIMEOUT", default_value = "120", value_parser = clap::value_parser!(u64).range(1..=10080))]
     pub(crate) timeout: u64,
 
     /// Package whose experiments are run

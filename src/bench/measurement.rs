@@ -17,7 +17,7 @@ use crate::settings::{Settings, Size};
 use crate::workload::{self, Load, Oltp};
 
 /// Time for rounds unless the settings give a budget; a second measurement has twice as much.
-const BUDGET: Duration = Duration::from_secs(20 * 60);
+const BUDGET: Duration = Duration::from_secs(30 * 60);
 
 /// Mean latencies that a window must be long, so that what is cut at its edges does not matter.
 const LEAST_LATENCIES: f64 = 10.0;
@@ -40,14 +40,16 @@ pub(super) struct Measurement<'a> {
 impl<'a> Measurement<'a> {
     pub(super) fn new(setup: &'a Setup, settings: &'a Settings, stop: &'a AtomicBool) -> Self {
         let half_width = settings.half_width.unwrap_or(setup.half_width);
+        let plan = Plan::new(half_width, pilot_for(half_width));
+        let budget = settings.budget.unwrap_or(BUDGET);
         Self {
             setup,
             settings,
             stop,
             oltp: setup.oltp(settings),
             length: settings.time.unwrap_or(setup.window),
-            plan: Plan::new(half_width, setup.effort * pilot_for(half_width)),
-            budget: setup.effort as u32 * settings.budget.unwrap_or(BUDGET),
+            plan: if setup.again { plan.doubled() } else { plan },
+            budget: if setup.again { 2 * budget } else { budget },
             seed: settings.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         }
     }
