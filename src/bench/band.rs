@@ -35,17 +35,34 @@ impl fmt::Display for Outside {
     }
 }
 
+impl EngineState {
+    /// The median of each.
+    pub(super) fn middle_of(seen: &[Self]) -> Self {
+        let median = |value: fn(&Self) -> u64| {
+            let values = sorted(seen, value);
+            values.get(values.len() / 2).copied().unwrap_or_default()
+        };
+        Self {
+            dirty_pages: median(|state| state.dirty_pages),
+            pool_pages: median(|state| state.pool_pages),
+            checkpoint_age: median(|state| state.checkpoint_age),
+            history_length: median(|state| state.history_length),
+        }
+    }
+}
+
+fn sorted(seen: &[EngineState], value: fn(&EngineState) -> u64) -> Vec<u64> {
+    let mut values: Vec<u64> = seen.iter().map(value).collect();
+    values.sort_unstable();
+    values
+}
+
 impl EngineBand {
     /// The band around what was seen under load without a difference; `None` when nothing was seen.
     pub(super) fn around(seen: &[EngineState]) -> Option<Self> {
-        let sorted = |value: fn(&EngineState) -> u64| {
-            let mut values: Vec<u64> = seen.iter().map(value).collect();
-            values.sort_unstable();
-            values
-        };
-        let dirty = sorted(|state| state.dirty_pages);
-        let age = sorted(|state| state.checkpoint_age);
-        let history = sorted(|state| state.history_length);
+        let dirty = sorted(seen, |state| state.dirty_pages);
+        let age = sorted(seen, |state| state.checkpoint_age);
+        let history = sorted(seen, |state| state.history_length);
         let outside = dirty.len() * TENTHS_OUTSIDE / 10;
         let scaled = |value: u64, by: f64| (value as f64 * by) as u64;
         let pool_pages = seen.last()?.pool_pages;
@@ -122,6 +139,16 @@ mod tests {
             band.outside(&state).map(|outside| outside.to_string()).as_deref(),
             outside
         );
+    }
+
+    #[test]
+    fn a_server_that_still_cleans_up_is_not_where_it_was() {
+        let filling: Vec<_> = (0..20).map(|step| state(3000 - 100 * step, 2_200_000, 200)).collect();
+        let before = EngineBand::around(&filling).unwrap();
+        assert!(before.outside(&EngineState::middle_of(&seen())).is_some());
+        let steady = EngineBand::around(&seen()).unwrap();
+        assert_eq!(steady.outside(&EngineState::middle_of(&seen())), None);
+        assert_eq!(EngineState::middle_of(&seen()), state(333, 2_200_000, 200));
     }
 
     #[test]

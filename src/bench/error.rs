@@ -61,6 +61,16 @@ pub enum Error {
         /// What is outside its band.
         outside: Outside,
     },
+    /// The server did not come to a steady pace under load.
+    #[error(
+        "after {} s of load the server still puts off more work, or less, from one ten seconds to the next; use fewer \
+         threads (SNAPTAX_THREADS), a larger buffer pool (SNAPTAX_BUFFER_POOL), or a faster disk (cargo experiments --iops)",
+        waited.as_secs()
+    )]
+    NotSteady {
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// Signals cannot be caught, so that nothing would be undone after one.
     #[error("cannot catch signals: {0}")]
     Signals(io::Error),

@@ -304,4 +304,26 @@ mod tests {
         let why = tainted[0].invalid.clone().unwrap();
         assert!(why.starts_with(begins) && why.contains("status 137 (killed"), "{why}");
     }
+
+    #[rstest]
+    #[case::ten_latencies(160, None)]
+    #[case::fewer(
+        159,
+        Some("round 1: a window of 20 s is only 9.9 mean latencies long, 10 are needed; set SNAPTAX_TIME to 31")
+    )]
+    fn a_window_shorter_than_ten_mean_latencies_is_too_short(#[case] transactions: u64, #[case] begins: Option<&str>) {
+        let counts = result::Counts {
+            transactions,
+            ..result::Counts::default()
+        };
+        let window = result::Window::new(1, Side::With, 20.0, counts, result::latency_histogram());
+        let mut comparison = Comparison {
+            windows: vec![window],
+            ..Comparison::default()
+        };
+        comparison.load.threads = 16;
+        let why = short_window(&comparison);
+        assert_eq!(why.is_some(), begins.is_some(), "{why:?}");
+        assert!(why.is_none_or(|why| why.starts_with(begins.unwrap())));
+    }
 }

@@ -11,8 +11,11 @@ use crate::result::{EngineBand, EngineState, Side, Window};
 use crate::storage::Counters;
 use crate::workload::{Load, Sample};
 
-/// Load before the first round: the buffer pool fills, and the server comes to its pace.
+/// Least load before the first round: the buffer pool fills, and the server comes to its pace.
 const WARM_UP: Duration = Duration::from_secs(20);
+
+/// Halves of a warm-up that a server may need more than one to come to its pace.
+const MOST_STRETCHES: u32 = 18;
 
 /// Least load between the end of what a window left behind and the next one, on top of what LVM takes for the one and
 /// the other.
@@ -73,17 +76,11 @@ where
         stop: &'a AtomicBool,
     ) -> Result<Self, Error> {
         let pace = Pace { load, stop };
-        let warm_up = warm_up(length);
-        pace.wait_until(Instant::now() + warm_up / 2)?;
-        let mut seen = Vec::new();
-        let end = Instant::now() + warm_up / 2;
-        while Instant::now() < end {
-            // A window that only tries things out begins at any time.
-            if length >= FULL {
-                seen.push(rig.server().engine_state()?);
-            }
-            pace.wait_until(end.min(Instant::now() + LOOK))?;
-        }
+        // A window that only tries things out begins at any time.
+        let band = match length < FULL {
+            true => pace.wait_until(Instant::now() + warm_up(length)).map(|()| None)?,
+            false => Some(steady(rig, &pace)?),
+        };
         Ok(Self {
             rig,
             load,
@@ -91,7 +88,7 @@ where
             length,
             stop,
             ground: Ground::of(rig)?,
-            band: EngineBand::around(&seen),
+            band,
         })
     }
 
@@ -186,6 +183,31 @@ where
     }
 }
 
+/// The band of a server that has come to its pace: the middle of what was seen last is where the band before has it.
+fn steady(rig: &Rig, pace: &Pace<'_>) -> Result<EngineBand, Error> {
+    let watch = || -> Result<Vec<EngineState>, Error> {
+        let mut seen = Vec::new();
+        let end = Instant::now() + WARM_UP / 2;
+        while Instant::now() < end {
+            seen.push(rig.server().engine_state()?);
+            pace.wait_until(end.min(Instant::now() + LOOK))?;
+        }
+        Ok(seen)
+    };
+    let mut before = EngineBand::around(&watch()?);
+    for _ in 0..MOST_STRETCHES {
+        let seen = watch()?;
+        let band = EngineBand::around(&seen);
+        match (before, band) {
+            (Some(before), Some(band)) if before.outside(&EngineState::middle_of(&seen)).is_none() => return Ok(band),
+            _ => before = band,
+        }
+    }
+    Err(Error::NotSteady {
+        waited: WARM_UP / 2 * MOST_STRETCHES,
+    })
+}
+
 /// The length of the warm-up before windows of this length.
 pub(super) fn warm_up(window: Duration) -> Duration {
     shortened(WARM_UP, window)
@@ -269,5 +291,39 @@ impl Cut {
             difference,
             invalid: state.invalid.or(self.invalid),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Counts, latency_histogram};
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::none(0, false)]
+    #[case::as_many_as_may_be(20, false)]
+    #[case::more(21, true)]
+    fn a_window_that_mostly_waits_for_locks_says_nothing_of_a_disk(#[case] deadlocks: u64, #[case] invalid: bool) {
+        let sample = Sample {
+            seconds: 20.0,
+            counts: Counts {
+                transactions: 100,
+                deadlocks,
+                ..Counts::default()
+            },
+            latencies: latency_histogram(),
+        };
+        let why = restarts(&sample);
+        assert_eq!(why.is_some(), invalid, "{why:?}");
+        assert!(why.is_none_or(|why| why.contains("21 restarts") && why.contains("SNAPTAX_THREADS")));
+    }
+
+    #[rstest]
+    #[case::measuring(20, 20.0)]
+    #[case::at_the_limit(10, 20.0)]
+    #[case::trying_out(1, 2.0)]
+    fn waits_are_shortened_only_around_windows_that_measure_nothing(#[case] window: u64, #[case] seconds: f64) {
+        assert!((warm_up(Duration::from_secs(window)).as_secs_f64() - seconds).abs() < 1e-9);
     }
 }
