@@ -257,6 +257,10 @@ where
 
     /// On a fresh rig, with twice the pilot and twice the budget.
     fn again(&self) -> Option<Result<Comparison, Box<dyn std::error::Error>>> {
+        // A rig that is kept is in the next one's way.
+        if Settings::from_env().is_ok_and(|settings| settings.keep) {
+            return None;
+        }
         let mut experiment = self.experiment.borrow_mut().take()?;
         experiment.setup.again = true;
         say("the measurement was not precise enough; once more, with twice the rounds");

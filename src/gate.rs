@@ -151,6 +151,15 @@ pub fn check(measured: &impl Measurable, site: &Site, assert_snapshot: impl Fn(&
         let first = judged.reason;
         judged = match again {
             Ok(again) => {
+                println!(
+                    "the first measurement:\n{}",
+                    report::table(&[Record {
+                        verdict: judged.verdict,
+                        reason: first.clone(),
+                        bounds: judged.bounds,
+                        comparison: comparison.clone(),
+                    }])
+                );
                 comparison = named(again);
                 let judged = self::judged(&comparison, &file, settings.bounds);
                 let reason = format!(

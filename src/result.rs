@@ -123,7 +123,8 @@ pub struct Window {
     /// Load before it until the server was back in its band, in seconds.
     #[serde(default)]
     pub settled_seconds: Option<f64>,
-    /// Share of it in which a processor of the guest waited for one of the host, in percent.
+    /// Share of it in which a processor was wanted and not given, by the host to a guest or by the hypervisor to a
+    /// machine, on average over all of them, in percent.
     #[serde(default)]
     pub host_delay_percent: Option<f64>,
 }

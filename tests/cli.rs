@@ -169,6 +169,7 @@ fn bounds_from_the_last_runs_are_the_body_of_a_snapshot_file() {
 }
 
 #[rstest]
+#[case::across_a_change(&["--last", "12"], "the ratio came to a new level within the last 12 runs; only 6 are")]
 #[case::too_few_runs(&["--last", "13"], "12 runs from which something may be concluded, and 13 are needed")]
 #[case::fewer_than_ever_do(&["--last", "4"], "4 is not in 5..")]
 #[case::no_such_experiment(&["thin"], "no run that matches")]

@@ -134,9 +134,10 @@ fn check_scale(settings: &Settings, run: &Run) -> Result<(), Error> {
     let minutes = settings.budget.map(|budget| budget.as_secs() / 60);
     if let Some(minutes) = minutes.filter(|minutes| *minutes > run.timeout) {
         problems.push(format!(
-            "SNAPTAX_BUDGET={minutes} is more than the {} minutes of --timeout; raise that to {} or more",
+            "SNAPTAX_BUDGET={minutes} is more than the {} minutes of --timeout; raise that to {}, for a second measurement \
+             takes twice as long",
             run.timeout,
-            minutes + 15
+            3 * minutes + 30
         ));
     }
     let windows = settings.time.map(|time| time.as_secs() * FEWEST_WINDOWS / 60);

@@ -181,7 +181,7 @@ impl Boot<'_> {
                 interrupt,
                 status: Follower::create(&status).map_err(file::error("create", &status))?,
                 live: Follower::create(&live).map_err(file::error("create", &live))?,
-                host: Host::create(&host).map_err(file::error("create", &host))?,
+                host: Host::create(&host, self.machine.processors).map_err(file::error("create", &host))?,
                 step: progress.step(&format!("{}boot", self.prefix)),
                 name: "boot".to_owned(),
                 began: Instant::now(),

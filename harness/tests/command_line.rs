@@ -57,7 +57,7 @@ fn an_empty_setting_counts_as_not_given() {
 #[rstest]
 #[case("--disk", "512m", "SNAPTAX_VOLUME_SIZE", "1g", "--disk")]
 #[case("--memory", "1g", "SNAPTAX_BUFFER_POOL", "2g", "--memory")]
-#[case("--timeout", "60", "SNAPTAX_BUDGET", "90", "105 or more")]
+#[case("--timeout", "60", "SNAPTAX_BUDGET", "90", "raise that to 300")]
 #[case("--timeout", "60", "SNAPTAX_KEEP", "1", "thrown away")]
 fn a_scale_beyond_the_guest_is_refused_before_anything_is_built(
     #[case] option: &str,

@@ -8,6 +8,16 @@ use crate::result::{EngineBand, EngineState};
 /// in bursts: the number goes up and down by the half within seconds, and comes through its middle in each.
 const TENTHS_OUTSIDE: usize = 1;
 
+/// This part of the pool's pages is added to the band of dirty pages on either side.
+const LEAST_DIRTY: u64 = 50;
+
+/// By how much the middle of checkpoint age may move from one stretch of load to the next in a server at its pace. While a
+/// redo log fills up it grows by the same in each, for minutes.
+const AGE_DRIFT: f64 = 0.1;
+
+/// Checkpoint ages below this are those of a server that has nearly nothing put off, in bytes.
+const LITTLE_AGE: u64 = 1 << 20;
+
 /// By how much checkpoint age may be outside what the warm-up has shown. It goes up and down by a tenth.
 const CHECKPOINT_AGE_SLACK: f64 = 0.5;
 
@@ -35,19 +45,17 @@ impl fmt::Display for Outside {
     }
 }
 
-impl EngineState {
-    /// The median of each.
-    pub(super) fn middle_of(seen: &[Self]) -> Self {
-        let median = |value: fn(&Self) -> u64| {
-            let values = sorted(seen, value);
-            values.get(values.len() / 2).copied().unwrap_or_default()
-        };
-        Self {
-            dirty_pages: median(|state| state.dirty_pages),
-            pool_pages: median(|state| state.pool_pages),
-            checkpoint_age: median(|state| state.checkpoint_age),
-            history_length: median(|state| state.history_length),
-        }
+/// The median of each.
+fn middle(seen: &[EngineState]) -> EngineState {
+    let median = |value: fn(&EngineState) -> u64| {
+        let values = sorted(seen, value);
+        values.get(values.len() / 2).copied().unwrap_or_default()
+    };
+    EngineState {
+        dirty_pages: median(|state| state.dirty_pages),
+        pool_pages: median(|state| state.pool_pages),
+        checkpoint_age: median(|state| state.checkpoint_age),
+        history_length: median(|state| state.history_length),
     }
 }
 
@@ -58,30 +66,51 @@ fn sorted(seen: &[EngineState], value: fn(&EngineState) -> u64) -> Vec<u64> {
 }
 
 impl EngineBand {
-    /// The band around what was seen under load without a difference; `None` when nothing was seen.
-    pub(super) fn around(seen: &[EngineState]) -> Option<Self> {
+    /// The band around what was seen under load without a difference; that of nothing holds nothing.
+    pub(super) fn around(seen: &[EngineState]) -> Self {
         let dirty = sorted(seen, |state| state.dirty_pages);
         let age = sorted(seen, |state| state.checkpoint_age);
         let history = sorted(seen, |state| state.history_length);
         let outside = dirty.len() * TENTHS_OUTSIDE / 10;
+        let at = |values: &[u64], index: usize| values.get(index).copied().unwrap_or_default();
         let scaled = |value: u64, by: f64| (value as f64 * by) as u64;
-        let pool_pages = seen.last()?.pool_pages;
+        let last = seen.len().saturating_sub(1);
+        let pool_pages = seen.last().map_or(0, |state| state.pool_pages);
         // A server that has nearly nothing put off is not to be held to exactly that.
-        let least = pool_pages / 50;
-        Some(Self {
+        let least = pool_pages / LEAST_DIRTY;
+        Self {
             low: EngineState {
-                dirty_pages: dirty.get(outside)?.saturating_sub(least),
+                dirty_pages: at(&dirty, outside).saturating_sub(least),
                 pool_pages,
-                checkpoint_age: scaled(*age.first()?, 1.0 - CHECKPOINT_AGE_SLACK),
+                checkpoint_age: scaled(at(&age, 0), 1.0 - CHECKPOINT_AGE_SLACK),
                 history_length: 0,
             },
             high: EngineState {
-                dirty_pages: dirty.get(dirty.len() - 1 - outside)? + least,
+                dirty_pages: at(&dirty, last.saturating_sub(outside)) + least,
                 pool_pages,
-                checkpoint_age: scaled(*age.last()?, 1.0 + CHECKPOINT_AGE_SLACK),
-                history_length: scaled(*history.last()?, HISTORY_SLACK.0) + HISTORY_SLACK.1,
+                checkpoint_age: scaled(at(&age, last), 1.0 + CHECKPOINT_AGE_SLACK).max(LITTLE_AGE),
+                history_length: scaled(at(&history, last), HISTORY_SLACK.0) + HISTORY_SLACK.1,
             },
-        })
+        }
+    }
+
+    /// What moved from one stretch of load to the next: the middle of the later one is outside the band of the earlier
+    /// one, or its checkpoint age has gone on.
+    pub(super) fn drift(before: &[EngineState], after: &[EngineState]) -> Option<Outside> {
+        let (earlier, later) = (middle(before), middle(after));
+        let tolerated = (earlier.checkpoint_age as f64 * AGE_DRIFT) as u64 + LITTLE_AGE / 4;
+        let band = Self::around(before);
+        let steady = Self {
+            low: EngineState {
+                checkpoint_age: earlier.checkpoint_age.saturating_sub(tolerated),
+                ..band.low
+            },
+            high: EngineState {
+                checkpoint_age: earlier.checkpoint_age + tolerated,
+                ..band.high
+            },
+        };
+        steady.outside(&later)
     }
 
     /// What of a state is outside, if anything.
@@ -134,33 +163,57 @@ mod tests {
     )]
     #[case::purged(state(330, 2_200_000, 0), None)]
     fn what_is_outside_is_named(#[case] state: EngineState, #[case] outside: Option<&str>) {
-        let band = EngineBand::around(&seen()).unwrap();
+        let band = EngineBand::around(&seen());
         assert_eq!(
             band.outside(&state).map(|outside| outside.to_string()).as_deref(),
             outside
         );
     }
 
-    #[test]
-    fn a_server_that_still_cleans_up_is_not_where_it_was() {
-        let filling: Vec<_> = (0..20).map(|step| state(3000 - 100 * step, 2_200_000, 200)).collect();
-        let before = EngineBand::around(&filling).unwrap();
-        assert!(before.outside(&EngineState::middle_of(&seen())).is_some());
-        let steady = EngineBand::around(&seen()).unwrap();
-        assert_eq!(steady.outside(&EngineState::middle_of(&seen())), None);
-        assert_eq!(EngineState::middle_of(&seen()), state(333, 2_200_000, 200));
+    /// So many looks, this far apart.
+    fn ramp(from: u64, by: i64, state_of: fn(u64) -> EngineState) -> Vec<EngineState> {
+        (0..20)
+            .map(|look| state_of(from.saturating_add_signed(by * look)))
+            .collect()
     }
 
-    #[test]
-    fn nothing_seen_gives_no_band() {
-        assert_eq!(EngineBand::around(&[]), None);
+    #[rstest]
+    #[case::at_its_pace(seen(), seen(), None)]
+    #[case::still_cleaning_up(
+        ramp(3000, -40, |dirty| state(dirty, 2_200_000, 200)),
+        ramp(2200, -40, |dirty| state(dirty, 2_200_000, 200)),
+        Some("dirty pages")
+    )]
+    #[case::a_redo_log_that_fills_up(
+        ramp(20_000_000, 500_000, |age| state(330, age, 200)),
+        ramp(30_000_000, 500_000, |age| state(330, age, 200)),
+        Some("bytes of redo")
+    )]
+    #[case::a_redo_log_that_begins_to(
+        ramp(0, 100_000, |age| state(330, age, 200)),
+        ramp(2_000_000, 100_000, |age| state(330, age, 200)),
+        Some("bytes of redo")
+    )]
+    #[case::nothing_put_off(
+        ramp(0, 0, |none| state(none, 300, none)),
+        ramp(0, 0, |none| state(none, 9000, none)),
+        None
+    )]
+    fn a_server_that_drifts_is_not_at_its_pace(
+        #[case] before: Vec<EngineState>,
+        #[case] after: Vec<EngineState>,
+        #[case] what: Option<&str>,
+    ) {
+        let drift = EngineBand::drift(&before, &after).map(|outside| outside.to_string());
+        assert_eq!(drift.is_some(), what.is_some(), "{drift:?}");
+        assert!(drift.is_none_or(|drift| drift.starts_with(what.unwrap())));
     }
 
     proptest! {
         #[test]
         fn most_of_what_was_seen_is_inside(dirty in prop::collection::vec(0..4096_u64, 1..60)) {
             let seen: Vec<_> = dirty.iter().map(|dirty| state(*dirty, 1000, 3)).collect();
-            let band = EngineBand::around(&seen).unwrap();
+            let band = EngineBand::around(&seen);
             let inside = seen.iter().filter(|state| band.outside(state).is_none()).count();
             prop_assert!(inside * 10 >= seen.len() * 8, "{inside} of {}", seen.len());
         }

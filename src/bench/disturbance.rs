@@ -20,6 +20,7 @@ const COMPLAINTS: &[&str] = &[
     "XFS (",
     "medium error",
     "Out of memory",
+    "out of memory",
     "Remounting filesystem read-only",
 ];
 
@@ -145,6 +146,7 @@ mod tests {
         true
     )]
     #[case::memory("3,9,100,-;Out of memory: Killed process 812 (mysqld)\n", true)]
+    #[case::memory_of_a_container("3,9,100,-;Memory cgroup out of memory: Killed process 812 (mysqld)\n", true)]
     #[case::a_warning("4,9,100,-;Buffer I/O error on dev fd0\n", false)]
     #[case::another_error("3,9,100,-;usb 1-1: device descriptor read/64, error -71\n", false)]
     #[case::another_facility("27,9,100,-;sda: I/O error\n", true)]

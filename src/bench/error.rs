@@ -33,7 +33,7 @@ pub enum Error {
     /// The pilot does not fit into the budget.
     #[error(
         "{windows} windows of {} s take at least {minutes} minutes, and the budget is {}; set SNAPTAX_BUDGET to \
-         {minutes} or more (and, in a guest, --timeout to as much and 15 more)",
+         {minutes} or more (and, in a guest, --timeout to three times as much, for a second measurement, and 30 more)",
         length.as_secs(), budget.as_secs() / 60
     )]
     Budget {
@@ -63,13 +63,18 @@ pub enum Error {
     },
     /// The server did not come to a steady pace under load.
     #[error(
-        "after {} s of load the server still puts off more work, or less, from one ten seconds to the next; use fewer \
-         threads (SNAPTAX_THREADS), a larger buffer pool (SNAPTAX_BUFFER_POOL), or a faster disk (cargo experiments --iops)",
-        waited.as_secs()
+        "after {} s of load the server is not at a steady pace: {drift} from the {} s before; use fewer threads \
+         (SNAPTAX_THREADS), a faster disk (cargo experiments --iops), or a smaller redo log (innodb_redo_log_capacity in \
+         SNAPTAX_MYSQLD_OPTIONS), which fills up sooner",
+        waited.as_secs(), stretch.as_secs()
     )]
     NotSteady {
         /// How long it was waited for.
         waited: Duration,
+        /// The stretches of load that are compared.
+        stretch: Duration,
+        /// What moved.
+        drift: Outside,
     },
     /// Signals cannot be caught, so that nothing would be undone after one.
     #[error("cannot catch signals: {0}")]

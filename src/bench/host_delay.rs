@@ -58,7 +58,8 @@ impl HostDelay {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match env::var_os(FILE) {
             Some(path) => Self::of_a_guest(path.into(), processors),
-            None => Self::of(Source::Machine(Instant::now()), processors),
+            // What is stolen from a machine is told of one processor.
+            None => Self::of(Source::Machine(Instant::now()), 1),
         }
     }
 

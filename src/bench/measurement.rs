@@ -115,7 +115,7 @@ impl<'a> Measurement<'a> {
         done: &mut Vec<Comparison>,
     ) -> Result<(), Error> {
         say(&format!(
-            "warm-up: {:.0} s, then {} rounds at least: {}",
+            "warm-up: {:.0} s or more, then {} rounds at least: {}",
             warm_up(self.length).as_secs_f64(),
             self.plan.pilot(),
             minutes(self.rounds().pilot_time())
@@ -131,9 +131,16 @@ impl<'a> Measurement<'a> {
             let measured = rounds.measure(&mut windows);
             let ended = match measured {
                 Err(Error::Workload(error)) if !matches!(error, workload::Error::Interrupted) => {
-                    Some(format!("the load ended: {error}{}", fate(rig)))
+                    let what = match load.check() {
+                        Ok(()) => "the table cannot be looked at",
+                        Err(_) => "the load ended",
+                    };
+                    Some(format!("{what}: {error}{}", fate(rig)))
                 }
-                Err(Error::Server(error)) => Some(format!("the server does not answer: {error}{}", fate(rig))),
+                Err(Error::Server(error)) if error.is_lost() => {
+                    Some(format!("the server does not answer: {error}{}", fate(rig)))
+                }
+                Err(error @ Error::Unsettled { .. }) if !done.is_empty() => Some(error.to_string()),
                 other => other.map(|()| None)?,
             };
             if let Some(why) = &ended {
@@ -251,7 +258,8 @@ fn fate(rig: &Rig) -> String {
     match rig.server().exit_code() {
         Ok(Some(code)) if code > 128 => format!("; the server was killed (status {code})"),
         Ok(Some(code)) => format!("; the server ended (status {code})"),
-        Ok(None) | Err(_) => String::new(),
+        Ok(None) => "; its container runs, perhaps since a restart".to_owned(),
+        Err(_) => String::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Difference, Error, Rig};
 use crate::compare::{self, Plan};
 use crate::result::{Side, Window};
 
-/// What a window takes beside its own length, when the machine is slow.
+/// What a window usually takes beside its own length on a slow machine.
 const BETWEEN: Duration = Duration::from_secs(8);
 
 /// Rounds as planned, within a budget, as far as they got.
@@ -50,7 +50,7 @@ impl Rounds {
         })
     }
 
-    /// How long the pilot takes at most.
+    /// How long the pilot usually takes.
     pub(super) fn pilot_time(&self) -> Duration {
         2 * self.plan.pilot() as u32 * (self.length + BETWEEN)
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::disturbance::Lookout;
 use super::ground::Ground;
 use super::processor::Processor;
+use super::progress::say;
 use super::{Difference, Error, Rig, State, check};
 use crate::result::{EngineBand, EngineState, Side, Window};
 use crate::storage::Counters;
@@ -14,7 +15,10 @@ use crate::workload::{Load, Sample};
 /// Least load before the first round: the buffer pool fills, and the server comes to its pace.
 const WARM_UP: Duration = Duration::from_secs(20);
 
-/// Halves of a warm-up that a server may need more than one to come to its pace.
+/// The server is at its pace when two such stretches of load are alike.
+const STRETCH: Duration = Duration::from_secs(10);
+
+/// Stretches that it may need for that.
 const MOST_STRETCHES: u32 = 18;
 
 /// Least load between the end of what a window left behind and the next one, on top of what LVM takes for the one and
@@ -101,29 +105,44 @@ where
     pub(super) fn take(&mut self, round: usize, side: Side) -> Result<Taken, Error> {
         let settled = self.settle(round)?;
         let mut taken = match side {
-            Side::Without => {
-                sham(self.rig)?;
-                self.cut(&[])?.taken(round, side, State::default(), None)
-            }
+            Side::Without => self.take_without(round)?,
             Side::With => self.take_with(round)?,
         };
         taken.window.settled_seconds = Some(settled.as_secs_f64());
         Ok(taken)
     }
 
+    fn take_without(&self, round: usize) -> Result<Taken, Error> {
+        sham(self.rig)?;
+        let cut = self.cut()?;
+        let changed = self.ground.changed(&Ground::of(self.rig)?, &[]);
+        Ok(cut.taken(round, Side::Without, State::default(), None, changed))
+    }
+
     fn take_with(&mut self, round: usize) -> Result<Taken, Error> {
         let difference = (self.difference)(self.rig)?;
+        let taken = self.take_under(&difference, round);
+        let undone = difference.undo();
+        match (taken, undone) {
+            (Ok(taken), undone) => undone.map(|()| taken),
+            // What went wrong first is what ends the measurement.
+            (Err(error), undone) => {
+                if let Err(undo) = undone {
+                    say(&format!("the difference could not be undone: {undo}"));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn take_under(&self, difference: &D, round: usize) -> Result<Taken, Error> {
         if !difference.freezes() {
             sham(self.rig)?;
         }
-        let described = difference.describe();
-        let cut = self.cut(&difference.variables());
-        let state = difference.state();
-        let undone = difference.undo();
-        let cut = cut?;
-        let state = state?;
-        undone?;
-        Ok(cut.taken(round, Side::With, state, Some(described)))
+        let cut = self.cut()?;
+        let state = difference.state()?;
+        let changed = self.ground.changed(&Ground::of(self.rig)?, &difference.variables());
+        Ok(cut.taken(round, Side::With, state, Some(difference.describe()), changed))
     }
 
     /// Waits under load until the server has put off no more and no less than at first.
@@ -149,11 +168,10 @@ where
         }
     }
 
-    fn cut(&self, meant: &[&str]) -> Result<Cut, Error> {
+    fn cut(&self) -> Result<Cut, Error> {
         let (rig, load) = (self.rig, self.load);
-        let begin = Instant::now() + shortened(LEAD, self.length);
+        self.pace().wait_until(Instant::now() + shortened(LEAD, self.length))?;
         let engine = rig.server().engine_state()?;
-        self.pace().wait_until(begin)?;
         let (began, disk, processor) = (Instant::now(), rig.group().disk()?, Processor::now());
         let mut lookout = Lookout::begin();
         let sample = load.window(self.length, self.stop)?;
@@ -166,9 +184,7 @@ where
         Ok(Cut {
             engine,
             host_delay_percent: lookout.host_delay_percent(),
-            invalid: disturbance
-                .or_else(|| restarts(&sample))
-                .or(self.ground.changed(&Ground::of(rig)?, meant)),
+            invalid: disturbance.or_else(|| restarts(&sample)),
             sample,
             disk_busy_percent,
             processor_shares,
@@ -183,29 +199,34 @@ where
     }
 }
 
-/// The band of a server that has come to its pace: the middle of what was seen last is where the band before has it.
+/// The band of a server that has come to its pace: it puts off as much in one stretch of load as in the one before.
 fn steady(rig: &Rig, pace: &Pace<'_>) -> Result<EngineBand, Error> {
     let watch = || -> Result<Vec<EngineState>, Error> {
         let mut seen = Vec::new();
-        let end = Instant::now() + WARM_UP / 2;
-        while Instant::now() < end {
+        let end = Instant::now() + STRETCH;
+        while seen.is_empty() || Instant::now() < end {
             seen.push(rig.server().engine_state()?);
             pace.wait_until(end.min(Instant::now() + LOOK))?;
         }
         Ok(seen)
     };
-    let mut before = EngineBand::around(&watch()?);
-    for _ in 0..MOST_STRETCHES {
+    let mut before = watch()?;
+    let mut stretches = 1;
+    loop {
         let seen = watch()?;
-        let band = EngineBand::around(&seen);
-        match (before, band) {
-            (Some(before), Some(band)) if before.outside(&EngineState::middle_of(&seen)).is_none() => return Ok(band),
-            _ => before = band,
+        stretches += 1;
+        match EngineBand::drift(&before, &seen) {
+            None => return Ok(EngineBand::around(&seen)),
+            Some(drift) if stretches >= MOST_STRETCHES => {
+                return Err(Error::NotSteady {
+                    waited: STRETCH * stretches,
+                    stretch: STRETCH,
+                    drift,
+                });
+            }
+            Some(_) => before = seen,
         }
     }
-    Err(Error::NotSteady {
-        waited: WARM_UP / 2 * MOST_STRETCHES,
-    })
 }
 
 /// The length of the warm-up before windows of this length.
@@ -270,7 +291,14 @@ struct Cut {
 }
 
 impl Cut {
-    fn taken(self, round: usize, side: Side, state: State, difference: Option<String>) -> Taken {
+    fn taken(
+        self,
+        round: usize,
+        side: Side,
+        state: State,
+        difference: Option<String>,
+        changed: Option<String>,
+    ) -> Taken {
         let (cpu_busy_percent, load_cpu_percent) = self.processor_shares.unzip();
         let Sample {
             seconds,
@@ -289,7 +317,7 @@ impl Cut {
         Taken {
             window,
             difference,
-            invalid: state.invalid.or(self.invalid),
+            invalid: state.invalid.or(self.invalid).or(changed),
         }
     }
 }

@@ -240,13 +240,26 @@ fn bounds(filters: &[String], last: usize, file: Option<PathBuf>) -> (String, u8
     for series in series {
         let of = format!("{} on {}", series.name, series.profile);
         let runs = series.measurements(last);
-        match Bounds::from_runs(&runs).filter(|_| runs.len() == last) {
-            Some(bounds) => proposed.push(format!("# {of}, from {last} runs\n{bounds}")),
-            None => complain(&format!(
-                "{of}: {} runs from which something may be concluded, and {last} are needed",
+        let since = series.log_ratios().len().saturating_sub(last);
+        let change = compare::changes(&series.log_ratios())
+            .into_iter()
+            .rfind(|change| *change > since);
+        let problem = if runs.len() < last {
+            format!(
+                "{} runs from which something may be concluded, and {last} are needed",
                 runs.len()
-            )),
-        }
+            )
+        } else if let Some(change) = change {
+            let newer = series.log_ratios().len() - change;
+            format!("the ratio came to a new level within the last {last} runs; only {newer} are of that level")
+        } else {
+            if let Some(bounds) = Bounds::from_runs(&runs) {
+                proposed.push(format!("# {of}, from {last} runs\n{bounds}"));
+                continue;
+            }
+            "one of the runs was on a clearly different disk than the last one (see their calibration)".to_owned()
+        };
+        complain(&format!("{of}: {problem}"));
     }
     let code = if proposed.is_empty() { USAGE } else { 0 };
     (proposed.join("\n"), code)

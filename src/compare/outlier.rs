@@ -10,7 +10,7 @@ const MAD: f64 = 0.6745;
 /// Robust standard deviations from the median that 99 of 100 rounds of so many independent normal ones stay within
 /// (900 000 simulated rounds each). The median absolute deviation of few rounds scatters much, so that the limit is far
 /// from the 2.6 of a known standard deviation.
-const LIMITS: [(usize, f64); 7] = [
+const LIMITS: [(usize, f64); 8] = [
     (6, 5.6),
     (8, 4.6),
     (10, 4.1),
@@ -18,10 +18,8 @@ const LIMITS: [(usize, f64); 7] = [
     (16, 3.6),
     (20, 3.4),
     (30, 3.2),
+    (60, 3.0),
 ];
-
-/// For more rounds than those.
-const LIMIT_OF_MANY: f64 = 3.0;
 
 /// Below this no round can be told from the others.
 const FEWEST: usize = 6;
@@ -51,8 +49,8 @@ pub fn outliers(windows: &[Window]) -> Vec<Outlier> {
     };
     let centre = median(&ratios);
     let deviations: Vec<f64> = ratios.iter().map(|ratio| (ratio - centre).abs()).collect();
-    let few = LIMITS.iter().find(|(rounds, _)| ratios.len() <= *rounds);
-    let limit = few.map_or(LIMIT_OF_MANY, |(_, limit)| *limit) * median(&deviations) / MAD;
+    let few = LIMITS.iter().rfind(|(rounds, _)| ratios.len() >= *rounds);
+    let limit = few.map_or(f64::INFINITY, |(_, limit)| *limit) * median(&deviations) / MAD;
     let far = rounds.iter().zip(&ratios).zip(&deviations);
     far.filter(|(_, deviation)| **deviation > limit)
         .map(|((round, ratio), _)| Outlier {

@@ -93,18 +93,21 @@ impl Bounds {
     }
 
     /// Bounds from at least five runs that do not differ, each on a rig of its own; `None` from fewer, or if one of
-    /// them has no throughput. Ratios are rounded outward to three digits; p95 latency has bounds if all have it, and the
+    /// them has no throughput, or was on a clearly different disk than the last. Ratios are rounded outward to three digits; p95 latency has bounds if all have it, and the
     /// calibration is the last run's.
     ///
     /// In logarithms, with mean *m* and standard deviation *s* of the *n* runs, they are *m* -+ *t S* sqrt(1 + 1/*n*),
-    /// the range in which the next run is predicted. *S* is the mean, by degrees of freedom, of *s* and of a presumed
-    /// standard deviation, that of the runs' own intervals and of what rigs usually differ by, so that five runs that
+    /// the range in which the next run is predicted. *S* squared is the mean, by degrees of freedom, of *s* squared and of a
+    /// presumed variance, that of the runs' own intervals and of what rigs usually differ by together, so that five runs that
     /// happen to agree do not make bounds too tight (a moderated *t*: G. K. Smyth, "Linear models and empirical Bayes
     /// methods for assessing differential expression in microarray experiments", Statistical Applications in Genetics
     /// and Molecular Biology 3, 2004). Its weight and *t* were found by simulation: `cargo bench --bench verdicts`.
     #[must_use]
     pub fn from_runs(runs: &[Comparison]) -> Option<Self> {
-        if runs.len() < FEWEST_RUNS {
+        let calibrations = || runs.iter().filter_map(|run| run.calibration.as_ref());
+        let last = calibrations().next_back();
+        let another_disk = |was| last.is_some_and(|is| calibration::difference(was, is).is_some());
+        if runs.len() < FEWEST_RUNS || calibrations().any(another_disk) {
             return None;
         }
         let coarsest = runs.iter().map(|run| run.target_half_width).fold(0.0, f64::max);
@@ -135,6 +138,10 @@ impl Bounds {
         }
         if old.p95_latency.is_none_or(|range| holds(range, comparison.p95_latency)) {
             self.p95_latency = old.p95_latency;
+        }
+        // Ranges that are kept are for the disk that they were made on.
+        if self.throughput == old.throughput || self.p95_latency == old.p95_latency {
+            self.calibration = old.calibration.or(self.calibration);
         }
         self
     }

@@ -7,7 +7,7 @@ use crate::result::Calibration;
 /// wide.
 const WRITES: f64 = 1.25;
 
-/// Where a disk does more random writes per second than this, processors are measured, too, and who else uses them.
+/// Where a disk does more random writes per second than this, in the geometric mean of both figures, processors are measured, too, and who else uses them.
 const FAST: f64 = 10_000.0;
 
 /// By what factor other figures may differ, and the random writes of a fast disk: on a busy machine they scatter by 2.
@@ -19,7 +19,11 @@ const FLUSH_MILLISECONDS: f64 = 5.0;
 /// What became different, as in `random writes per second were 396 and are 210, by a factor of 1.89 (1.25 is
 /// tolerated)`; `None` while the disk passes for the same.
 pub(super) fn difference(was: &Calibration, is: &Calibration) -> Option<String> {
-    let writes = if was.iops.min(is.iops) < FAST { WRITES } else { OTHERS };
+    let writes = if (was.iops * is.iops).sqrt() < FAST {
+        WRITES
+    } else {
+        OTHERS
+    };
     let sequential = (was.write_mib_per_second, is.write_mib_per_second);
     let flush = (was.flush_milliseconds, is.flush_milliseconds);
     let figures = [
@@ -117,7 +121,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::slow(9_000.0, 12_000.0, true)]
+    #[case::slow(7_000.0, 12_000.0, true)]
+    #[case::just_fast(9_500.0, 12_000.0, false)]
     #[case::fast(11_000.0, 30_000.0, false)]
     #[case::fast_and_much_faster(11_000.0, 34_000.0, true)]
     fn a_fast_disk_may_scatter_more(#[case] was: f64, #[case] is: f64, #[case] different: bool) {

@@ -138,11 +138,8 @@ impl Series {
     pub fn measurements(&self, most: usize) -> Vec<Comparison> {
         let usable = self.entries.iter().filter(|entry| entry.ratio().is_some());
         let found: Vec<&Comparison> = usable.map(|entry| &entry.record.comparison).collect();
-        found[found.len().saturating_sub(most)..]
-            .iter()
-            .copied()
-            .cloned()
-            .collect()
+        let last = &found[found.len().saturating_sub(most)..];
+        last.iter().map(|comparison| (*comparison).clone()).collect()
     }
 
     /// Its runs as text, the last `most` of them, with a line where a new level begins: `changes` are indices into

@@ -92,6 +92,14 @@ pub enum Error {
         /// What came instead of an answer.
         source: mysql::Error,
     },
+    /// A variable cannot be what differs between two sides.
+    #[error("server variable {name}: {problem}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// Why, and what can be done.
+        problem: String,
+    },
     /// The server's answer is not of the form it should have.
     #[error("`{query}` does not tell {missing}")]
     Answer {
@@ -110,6 +118,18 @@ fn killed(code: i64) -> &'static str {
 }
 
 impl Error {
+    /// Whether the server, or the connection to it, is gone.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            Self::Query {
+                source: mysql::Error::IoError(_) | mysql::Error::DriverError(_) | mysql::Error::CodecError(_),
+                ..
+            }
+        )
+    }
+
     pub(super) fn docker(doing: &'static str, error: TestcontainersError) -> Self {
         Self::Docker {
             doing,

@@ -1,9 +1,13 @@
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mysql::{Conn, OptsBuilder};
 
 use super::Error;
+
+/// How long a server may take to answer a question about the table.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How to reach a server: a Unix socket or an address, and whom to log in as.
 ///
@@ -74,19 +78,26 @@ impl Connect {
 
     /// A connection with the database selected.
     pub(super) fn open(&self) -> Result<Conn, Error> {
-        self.connect(Some(&self.database))
+        self.connect(Some(&self.database), None)
+    }
+
+    /// The same, for questions that are answered at once or not at all.
+    pub(super) fn open_to_ask(&self) -> Result<Conn, Error> {
+        self.connect(Some(&self.database), Some(ANSWER_DEADLINE))
     }
 
     /// A connection with no database selected, for when it may not exist yet.
     pub(super) fn open_without_database(&self) -> Result<Conn, Error> {
-        self.connect(None)
+        self.connect(None, None)
     }
 
-    fn connect(&self, database: Option<&str>) -> Result<Conn, Error> {
+    fn connect(&self, database: Option<&str>, deadline: Option<Duration>) -> Result<Conn, Error> {
         let options = OptsBuilder::new()
             .user(Some(&self.user))
             .pass(Some(&self.password))
             .db_name(database)
+            .read_timeout(deadline)
+            .write_timeout(deadline)
             .prefer_socket(false);
         let options = match &self.address {
             Address::Socket(path) => options.socket(Some(path.to_string_lossy())),

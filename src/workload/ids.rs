@@ -52,7 +52,7 @@ impl Generator {
         }
     }
 
-    pub(super) fn id(&mut self) -> u64 {
+    fn id(&mut self) -> u64 {
         match self.distribution {
             Distribution::Uniform => self.uniform(),
             Distribution::Special => self.special(),

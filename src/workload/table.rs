@@ -1,11 +1,13 @@
 //! The table as it is, and made older than it is.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::index::sample;
 
 use super::ids::Generator;
 use super::prepare::{refused, run};
@@ -16,6 +18,9 @@ const LOOK: &str = "SELECT (SELECT CAST(CREATE_TIME AS CHAR) FROM information_sc
 
 /// One row in so many is changed by ageing: with some sixty rows on a page, nearly nine pages of ten are.
 const AGED: u64 = 30;
+
+/// No more rows are changed than this, which a disk of 400 requests per second takes some minutes for.
+const MOST_AGED: u64 = 30_000;
 
 /// Rows of one transaction.
 const BATCH: usize = 300;
@@ -37,7 +42,7 @@ impl Table {
     /// # Errors
     /// When the server cannot be reached, or the table is not there.
     pub fn at(connect: &Connect) -> Result<Self, Error> {
-        let mut connection = connect.open()?;
+        let mut connection = connect.open_to_ask()?;
         let row = connection.query_first(LOOK).map_err(|error| refused(LOOK, &error))?;
         let (created, first, last): (Option<String>, _, _) = row.unwrap_or_default();
         Ok(Self {
@@ -56,9 +61,9 @@ impl fmt::Display for Table {
 }
 
 impl Oltp {
-    /// Ages the table, as a load would over hours: one row in thirty, drawn like the load's, has its index column or its
-    /// content updated, or is deleted and inserted anew, in transactions of 300 rows. They go through the table in the
-    /// order of its ids, which spares a small buffer pool most of the reading.
+    /// Ages the table, as a load would over hours: one row in thirty, but no more than 30 000, drawn evenly, has its
+    /// index column or its content updated, or is deleted and inserted anew, in transactions of 300 rows. They go through
+    /// the table in the order of its ids, which spares a small buffer pool most of the reading.
     ///
     /// A table fresh from [`Oltp::prepare`] has full pages in the order of their ids, an index of one value, and undo
     /// logs that have yet to be allocated; what is measured on it drifts while that changes.
@@ -70,9 +75,17 @@ impl Oltp {
         self.check()?;
         let mut connection = connect.open()?;
         let mut draw = Generator::new(seed, self.row_count(), self.distribution());
-        let drawn: BTreeSet<u64> = (0..self.row_count() / AGED).map(|_| draw.id()).collect();
-        let drawn: Vec<u64> = drawn.into_iter().collect();
-        for batch in drawn.chunks(BATCH) {
+        let rows = self.row_count();
+        let mut ids = sample(
+            &mut StdRng::seed_from_u64(seed),
+            rows as usize,
+            (rows / AGED).min(MOST_AGED) as usize,
+        )
+        .into_iter()
+        .map(|row| row as u64 + 1)
+        .collect::<Vec<_>>();
+        ids.sort_unstable();
+        for batch in ids.chunks(BATCH) {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }

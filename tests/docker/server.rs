@@ -381,7 +381,21 @@ fn a_variable_is_set_and_restored() {
         variable.restore().unwrap();
         assert_eq!(now(name), before);
     }
-    let error = server.set_variable("no_such_variable", "1").err().unwrap().to_string();
-    assert!(error.contains("no_such_variable"), "{error}");
+    drop(server.set_variable("INNODB-IO-CAPACITY", "777").unwrap());
+    assert_ne!(
+        now("innodb_io_capacity"),
+        "777",
+        "a variable that is dropped is set back"
+    );
+    for (name, value, problem) in [
+        ("no_such_variable", "1", "no_such_variable"),
+        ("innodb_io_capacity; DROP", "1", "no variable has such a name"),
+        ("sort_buffer_size", "1000000", "each connection has a value of its own"),
+        ("innodb_purge_batch_size", "99999999", "the server made it"),
+    ] {
+        let error = server.set_variable(name, value).err().unwrap().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    assert_ne!(now("innodb_purge_batch_size"), "5000", "what was refused is set back");
     server.stop().unwrap();
 }

@@ -6,7 +6,7 @@ use snaptax::prelude::*;
 ///
 /// ```sh
 /// SNAPTAX_ROWS=10000000 SNAPTAX_TIME=600 SNAPTAX_VOLUME_SIZE=20g SNAPTAX_SNAPSHOT_SIZE=10g SNAPTAX_BUDGET=240 \
-///     cargo experiments --disk 32g --timeout 300 oltp_under_a_thick_snapshot
+///     cargo experiments --disk 32g --timeout 800 oltp_under_a_thick_snapshot
 /// ```
 #[rstest]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]

@@ -10,13 +10,22 @@ use snaptax::host;
 /// What the threads of a process waited, summed up while they come and go.
 #[derive(Debug, Default)]
 pub(crate) struct Delay {
+    processors: u32,
     threads: HashMap<OsString, u64>,
     nanoseconds: u64,
 }
 
 impl Delay {
+    /// Of a guest with so many processors.
+    pub(crate) fn new(processors: usize) -> Self {
+        Self {
+            processors: processors as u32,
+            ..Self::default()
+        }
+    }
+
     /// Time so far in which the threads of this process were ready to run and did not, and in which the machine's own
-    /// hypervisor took its processors away. It only grows. `None` where the kernel does not tell.
+    /// hypervisor took as many of its processors away as the guest has. It only grows. `None` where the kernel does not tell.
     pub(crate) fn of(&mut self, process: u32) -> Option<Duration> {
         let threads = run_delays(process)?;
         let increases = threads.iter().map(|(thread, now)| {
@@ -26,7 +35,7 @@ impl Delay {
         });
         self.nanoseconds += increases.sum::<u64>();
         self.threads = threads;
-        Some(Duration::from_nanos(self.nanoseconds) + host::stolen()?)
+        Some(Duration::from_nanos(self.nanoseconds) + self.processors * host::stolen()?)
     }
 }
 
@@ -85,6 +94,7 @@ mod tests {
         let mut delay = Delay {
             threads: HashMap::from([("ended".into(), 40_000_000_000)]),
             nanoseconds: 60_000_000_000,
+            ..Delay::default()
         };
         let Some(first) = delay.of(std::process::id()) else {
             return;
