@@ -25,7 +25,7 @@ const MOST_AGED: u64 = 30_000;
 /// Rows of one transaction.
 const BATCH: usize = 300;
 
-/// A table's identity: it changes when the table is made anew, truncated, or loses its ends.
+/// A table's identity: it changes when the table is rebuilt or loses its ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// When it was made, as the server tells it.
