@@ -345,3 +345,37 @@ proptest! {
         prop_assert!(reached <= half_width * (1.0 + 1e-9));
     }
 }
+
+/// `docs/method.md` shows this one by hand.
+#[test]
+fn the_worked_example_of_the_method_comes_out_as_it_is_written() {
+    let statements = [
+        (7007, 4520),
+        (6982, 4211),
+        (6223, 4013),
+        (7335, 4082),
+        (7526, 3962),
+        (7038, 3879),
+    ];
+    let windows: Vec<Window> = (1..)
+        .zip(statements)
+        .flat_map(|(round, (without, with))| {
+            [(Side::Without, without), (Side::With, with)].map(|(side, statements)| {
+                let counts = Counts {
+                    transactions: statements / 21,
+                    reads: statements,
+                    ..Counts::default()
+                };
+                Window::new(round, side, 20.0, counts, latency_histogram())
+            })
+        })
+        .collect();
+    let throughput = estimate(&windows, 6).throughput.unwrap();
+    let shown = [throughput.ratio, throughput.low, throughput.high].map(|ratio| format!("{ratio:.3}"));
+    assert_eq!(shown, ["0.586", "0.535", "0.642"]);
+    assert_eq!(
+        (Plan::new(0.10, 6).rounds(&windows), Plan::new(0.05, 6).rounds(&windows)),
+        (6, 20)
+    );
+    assert!((correlation(&windows).unwrap().lag1 - 0.34).abs() < 0.005);
+}
