@@ -95,9 +95,9 @@ fn short_experiment() {
         .with(|rig| rig.volume().thick_snapshot("snap").create())
         .measure()
         .unwrap();
-    // So short a window says nothing about a ratio, whatever its interval; that there is one shows that every step was
-    // taken.
-    assert!(comparison.throughput.is_some());
+    // A window of a second may well be without a transaction, and then there is no ratio; a round shows that every step
+    // was taken.
+    assert!(comparison.rounds > 0, "{:?}", comparison.invalid);
 }
 
 /// An experiment at the smallest scale, without a difference yet.
