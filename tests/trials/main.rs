@@ -9,6 +9,8 @@
 
 mod regressions;
 
+use std::time::Duration;
+
 use snaptax::bench::bench;
 use snaptax::gate::{Bounds, judge};
 use snaptax::prelude::*;
@@ -26,6 +28,7 @@ const COMPARISONS: usize = 10;
 fn a_side_compared_with_itself() {
     let comparisons = bench()
         .load(Oltp::sysbench_0_4().rows(300_000).threads(16).uniform())
+        .window(Duration::from_secs(10))
         .measure_times(COMPARISONS)
         .unwrap();
     let bounds = bounds_around(1.0, 1.1);

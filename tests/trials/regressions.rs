@@ -1,5 +1,7 @@
 //! Regressions that a gate has to see.
 
+use std::time::Duration;
+
 use snaptax::bench::{Difference, State, bench};
 use snaptax::command::Command;
 use snaptax::gate::Bounds;
@@ -17,6 +19,12 @@ const DELAY_MILLISECONDS: u32 = 20;
 const ORDINARY: &str = include_str!(
     "../experiments/snapshots/experiments__oltp__oltp_under_a_thick_snapshot@guest-tcg-400iops-mysql9.snap"
 );
+
+/// Half the threads of the ordinary experiment have half its latencies, and so a window that holds ten of them may be half
+/// as long.
+fn load() -> Oltp {
+    Oltp::sysbench_0_4().rows(300_000).threads(8).uniform()
+}
 
 /// A snapshot whose COW store is behind a dm-delay.
 struct Slowed(Snapshot);
@@ -62,7 +70,8 @@ impl Difference for Slowed {
 #[file_serial(storage)]
 fn a_slower_cow_store_is_worse() {
     let comparisons = bench()
-        .load(Oltp::sysbench_0_4().rows(300_000).threads(16).uniform())
+        .load(load())
+        .window(Duration::from_secs(15))
         .with(|rig| rig.volume().thick_snapshot("snapdatalv-1").create().map(Slowed::new))
         .measure_times(COMPARISONS)
         .unwrap();
@@ -86,7 +95,8 @@ fn an_option_that_writes_every_page_twice_is_worse() {
         "innodb_doublewrite_pages=1".to_owned(),
     ]);
     let comparisons = bench()
-        .load(Oltp::sysbench_0_4().rows(300_000).threads(16).uniform())
+        .load(load())
+        .window(Duration::from_secs(10))
         .mysqld(options)
         .with(|rig| Ok(rig.server().set_variable("innodb_doublewrite", "ON")?))
         .measure_times(COMPARISONS)
