@@ -83,6 +83,7 @@ pub(crate) struct Setup {
     load: Oltp,
     window: Duration,
     half_width: f64,
+    rigs: Option<usize>,
     volume_size: Size,
     spare: Option<Size>,
     filesystem: Filesystem,
@@ -98,6 +99,7 @@ impl Setup {
             load,
             window: Duration::from_secs(20),
             half_width: 0.10,
+            rigs: None,
             volume_size: Size::mib(768),
             spare: None,
             filesystem: Filesystem::Ext4,
@@ -164,6 +166,14 @@ where
         self
     }
 
+    /// Rigs that the rounds are spread over; 1, or 5 where the half-width is 0.04 or less, unless said, or `SNAPTAX_RIGS`.
+    /// Each has a server and a table of its own: what they differ by cancels, as more rounds on one rig never make it.
+    #[must_use]
+    pub fn rigs(mut self, rigs: usize) -> Self {
+        self.setup.rigs = Some(rigs);
+        self
+    }
+
     /// Size of the origin; 768 MiB unless said, or `SNAPTAX_VOLUME_SIZE`.
     #[must_use]
     pub fn volume_size(mut self, size: Size) -> Self {
@@ -193,7 +203,7 @@ where
     /// or a signal came. A measurement from which nothing may be concluded is no error: it says so in
     /// [`Comparison::invalid`], and the gate turns it into `Invalid`.
     pub fn measure(mut self) -> Result<Measured<F>, Error> {
-        let comparison = self.run(1)?.pop().ok_or(Error::Interrupted)?;
+        let comparison = self.run(|measurement, difference| measurement.run(difference))?;
         Ok(Measured {
             comparison,
             experiment: RefCell::new(Some(self)),
@@ -207,10 +217,10 @@ where
     /// # Errors
     /// As [`Experiment::measure`].
     pub fn measure_times(mut self, comparisons: usize) -> Result<Vec<Comparison>, Error> {
-        self.run(comparisons)
+        self.run(|measurement, difference| measurement.run_times(comparisons, difference))
     }
 
-    fn run(&mut self, comparisons: usize) -> Result<Vec<Comparison>, Error> {
+    fn run<T>(&mut self, measure: impl FnOnce(Measurement<'_>, &mut F) -> Result<T, Error>) -> Result<T, Error> {
         let settings = Settings::from_env().map_err(Error::Settings)?;
         let stop = signals()?;
         check(stop)?;
@@ -219,7 +229,7 @@ where
         require_none_kept(&settings)?;
         crate::host::require(&settings)?;
         check(stop)?;
-        Measurement::new(&self.setup, &settings, stop).run(comparisons, &mut self.difference)
+        measure(Measurement::new(&self.setup, &settings, stop), &mut self.difference)
     }
 }
 
@@ -264,8 +274,8 @@ where
         let mut experiment = self.experiment.borrow_mut().take()?;
         experiment.setup.again = true;
         say("the measurement was not precise enough; once more, with twice the rounds");
-        let measured = experiment.run(1).map_err(Into::into);
-        Some(measured.and_then(|mut comparisons| comparisons.pop().ok_or_else(|| Error::Interrupted.into())))
+        let measured = experiment.run(|measurement, difference| measurement.run(difference));
+        Some(measured.map_err(Into::into))
     }
 }
 

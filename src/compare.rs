@@ -38,11 +38,11 @@ mod rounds;
 pub use change::changes;
 pub use correlation::Correlation;
 pub use outlier::{Outlier, outliers};
-pub use plan::{PILOT, Plan, order, pilot_for};
+pub use plan::{PILOT, Plan, order, pilot_for, rigs_for};
 
 use crate::result::{Counts, Figure, Side, Window};
 use interval::Interval;
-use rounds::{Round, log_ratios, pair};
+use rounds::{Round, by_rig, log_ratios, pair};
 
 /// What the rounds say. A figure that they do not suffice for is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -64,6 +64,9 @@ pub struct Estimates {
 
 /// Estimates every figure from complete rounds, the first `pilot` of which were the pilot.
 ///
+/// Where they are of several rigs, the ratios of throughput and mean latency are (geometric) means of the rigs' means, and
+/// their intervals say how precisely those are known *on these rigs*; what rigs differ by belongs to the bounds.
+///
 /// With more rounds than the pilot's, intervals of throughput and mean latency keep the pilot's standard
 /// deviation and degrees of freedom, as Stein's method demands; that holds for any number of rounds chosen
 /// after the pilot without a further look at the data, so a time budget may cut [`Plan::rounds`] short.
@@ -78,15 +81,20 @@ pub fn estimate(windows: &[Window], pilot: usize) -> Estimates {
     }
 }
 
-/// The lag-1 correlation of the rounds' throughput log-ratios; `None` with fewer than 8 rounds, or when
-/// they do not differ at all.
+/// The lag-1 correlation of the rounds' throughput log-ratios, on the rig with most of them; `None` with fewer than 6
+/// rounds, or when they do not differ at all.
 #[must_use]
 pub fn correlation(windows: &[Window]) -> Option<Correlation> {
-    log_ratios(&pair(windows), statement_rate).and_then(|ratios| Correlation::of(&ratios))
+    let rounds = pair(windows);
+    let rigs = by_rig(&rounds, &log_ratios(&rounds, statement_rate)?);
+    // Of as many rounds the first rig's, which has the pilot.
+    let longest = rigs.iter().rev().max_by_key(|ratios| ratios.len())?;
+    Correlation::of(longest)
 }
 
 fn throughput(rounds: &[Round<'_>], pilot: usize) -> Option<Figure> {
-    let interval = Interval::student(&log_ratios(rounds, statement_rate)?, pilot)?;
+    let ratios = log_ratios(rounds, statement_rate)?;
+    let interval = Interval::student(&by_rig(rounds, &ratios), pilot)?;
     let total = |side| {
         rounds.iter().fold((Counts::default(), 0.0), |(sum, seconds), round| {
             let window = round.window(side);
@@ -105,7 +113,7 @@ fn throughput(rounds: &[Round<'_>], pilot: usize) -> Option<Figure> {
 
 fn mean_latency(rounds: &[Round<'_>], pilot: usize) -> Option<Figure> {
     let ratios = log_ratios(rounds, |window| window.latencies.mean())?;
-    let interval = Interval::student(&ratios, pilot)?;
+    let interval = Interval::student(&by_rig(rounds, &ratios), pilot)?;
     let mean = |side| percentile::merged(rounds, side).map(|latencies| latencies.mean() / 1000.0);
     Some(interval.figure(mean(Side::Without)?, mean(Side::With)?))
 }

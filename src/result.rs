@@ -98,7 +98,10 @@ pub struct EngineBand {
 /// One timed stretch of load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
-    /// The round it belongs to, from 1.
+    /// The rig it was measured on, from 1.
+    #[serde(default = "first")]
+    pub rig: usize,
+    /// The round it belongs to, from 1, counted through all rigs.
     pub round: usize,
     /// Its side.
     pub side: Side,
@@ -130,10 +133,11 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of which no more is known than what was done in it.
+    /// A window of which no more is known than what was done in it, on the first rig.
     #[must_use]
     pub fn new(round: usize, side: Side, seconds: f64, counts: Counts, latencies: Histogram<u64>) -> Self {
         Self {
+            rig: first(),
             round,
             side,
             seconds,
@@ -148,6 +152,10 @@ impl Window {
             host_delay_percent: None,
         }
     }
+}
+
+fn first() -> usize {
+    1
 }
 
 fn empty_histogram() -> Histogram<u64> {
@@ -287,6 +295,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Rigs that it was measured on.
+    #[must_use]
+    pub fn rigs(&self) -> usize {
+        self.windows.iter().map(|window| window.rig).max().unwrap_or_else(first)
+    }
+
     /// Mean of something over one side's windows, those where it was measured.
     #[must_use]
     pub fn mean(&self, side: Side, value: impl Fn(&Window) -> Option<f64>) -> Option<f64> {

@@ -63,6 +63,8 @@ pub struct Settings {
     pub chunk_size: Option<Size>,
     /// Half-width aimed at, as a fraction.
     pub half_width: Option<f64>,
+    /// Rigs that a measurement is spread over.
+    pub rigs: Option<usize>,
     /// Time that measuring may take.
     pub budget: Option<Duration>,
     /// Where the files of physical volumes lie.
@@ -119,6 +121,7 @@ impl Default for Settings {
             snapshot_size: None,
             chunk_size: None,
             half_width: None,
+            rigs: None,
             budget: None,
             work_dir: "/var/tmp".into(),
             keep: false,
@@ -218,6 +221,7 @@ mod tests {
     #[case("SNAPTAX_CHUNK_SIZE", "1m", "power of two")]
     #[case("SNAPTAX_SNAPSHOT_SIZE", "big", "such as 512m")]
     #[case("SNAPTAX_HALF_WIDTH", "NaN", "use 0.5 to 50")]
+    #[case("SNAPTAX_RIGS", "0", "use 1 to 100")]
     #[case("SNAPTAX_WORK_DIR", "data", "absolute")]
     #[case("SNAPTAX_GATE", "off", "use fail or warn")]
     fn a_value_that_does_not_fit_is_refused_with_what_would(

@@ -6,6 +6,7 @@ use data::{Measured, Run, Window};
 use fit::fit;
 use noise::{Latencies, Noise};
 use process::{Pool, Rigs, measure, tally};
+use rstest::rstest;
 use snaptax::compare::{PILOT, Plan, estimate};
 use snaptax::result::{Figure, Verdict};
 
@@ -80,15 +81,32 @@ fn stopping_as_soon_as_the_interval_looks_narrow_does_not_pass_the_same_check() 
 
 #[test]
 fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
-    let mut pool = Pool::new(&NOISE, HALF_WIDTH, 32, 40, 1, Latencies::None);
+    let mut pool = Pool::new(&NOISE, (HALF_WIDTH, 1), 32, 40, 1, Latencies::None);
     let rigs = Rigs {
         ratio_sd: 0.02,
         p95_sd: 0.0,
+        number: 1,
     };
     let unchanged = tally(&mut pool, rigs, 0.0, 2000, 1);
     assert!(unchanged.fails <= 4, "{unchanged:?}");
     let lost = tally(&mut pool, rigs, 0.20, 400, 2);
     assert!(lost.worse >= 392, "{lost:?}");
+}
+
+#[rstest]
+#[case::on_one_rig_too_often(1, false)]
+#[case::on_five_rigs(5, true)]
+fn where_rigs_differ_by_3_percent_a_loss_of_10_percent_is_found(#[case] number: usize, #[case] is_found: bool) {
+    let mut pool = Pool::new(&NOISE, (0.03, number), 64, 40, 1, Latencies::None);
+    let rigs = Rigs {
+        ratio_sd: 0.034,
+        p95_sd: 0.0,
+        number,
+    };
+    let lost = tally(&mut pool, rigs, 0.10, 400, 2);
+    assert_eq!(lost.worse >= 364, is_found, "{lost:?}");
+    let unchanged = tally(&mut pool, rigs, 0.0, 2000, 1);
+    assert_eq!(unchanged.fails <= 6, is_found, "{unchanged:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use clap::Parser;
 use fit::Fit;
 use noise::{Latencies, Noise};
 use process::{Measured, Pool, Rigs, Tally, tally};
+use snaptax::compare::rigs_for;
 
 /// Independent parts of a simulation, each with a pool and seeds of its own; figures scatter over them.
 const BATCHES: usize = 20;
@@ -59,6 +60,9 @@ struct Arguments {
     /// The first seed; the batches use it and the next ones
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Rigs of a measurement, for every half-width, instead of the default
+    #[arg(long)]
+    rigs: Option<usize>,
     /// Takes windows from these results.json files, writes them to the data directory and ends
     #[arg(long, num_args = 1..)]
     extract: Vec<PathBuf>,
@@ -92,8 +96,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         arguments.seed,
         arguments.seed + BATCHES as u64 - 1
     );
-    for ((half_width, loss), batches) in SCALES.iter().zip(&results) {
-        show(*half_width, *loss, batches, &fit);
+    for (scale, batches) in SCALES.iter().zip(&results) {
+        let rigs = arguments.rigs.unwrap_or(rigs_for(scale.0));
+        show(*scale, rigs, batches, &fit);
     }
     Ok(())
 }
@@ -142,7 +147,8 @@ fn batch(arguments: &Arguments, noise: &Noise, (half_width, loss): (f64, f64), s
     let size = (arguments.measurements / BATCHES).max(20);
     let count = (arguments.count / BATCHES).max(10);
     let budget = if half_width < 0.05 { arguments.fine_rounds } else { 32 };
-    let mut pool = Pool::new(noise, half_width, budget, size, seed, Latencies::All);
+    let number = arguments.rigs.unwrap_or(rigs_for(half_width));
+    let mut pool = Pool::new(noise, (half_width, number), budget, size, seed, Latencies::All);
     let share = |what: &dyn Fn(&Measured) -> f64| pool.first().iter().map(what).sum::<f64>() / size as f64;
     let p95 = |measured: &Measured| {
         measured
@@ -159,6 +165,7 @@ fn batch(arguments: &Arguments, noise: &Noise, (half_width, loss): (f64, f64), s
         let rigs = Rigs {
             ratio_sd: *ratio_sd,
             p95_sd: noise.p95_run_sd,
+            number,
         };
         let unchanged = tally(&mut pool, rigs, 0.0, count, seed);
         (unchanged, tally(&mut pool, rigs, loss, count / 10, seed + 1000))
@@ -221,7 +228,7 @@ fn show_fit(experiment: &str, fit: &Fit) {
     println!();
 }
 
-fn show(half_width: f64, loss: f64, batches: &[Batch], fit: &Fit) {
+fn show((half_width, loss): (f64, f64), rigs: usize, batches: &[Batch], fit: &Fit) {
     let figure = |value: &dyn Fn(&Batch) -> f64| {
         let values: Vec<f64> = batches.iter().map(value).collect();
         (
@@ -232,7 +239,12 @@ fn show(half_width: f64, loss: f64, batches: &[Batch], fit: &Fit) {
     let percent = |(value, error): (f64, f64), digits: usize| {
         format!("{:.digits$} % +- {:.digits$}", 100.0 * value, 100.0 * error)
     };
-    println!("\nhalf-width {:.0} %, loss {:.0} %", 100.0 * half_width, 100.0 * loss);
+    println!(
+        "\nhalf-width {:.0} %, loss {:.0} %, on {} rigs",
+        100.0 * half_width,
+        100.0 * loss,
+        rigs
+    );
     println!(
         "  interval covers: throughput {}, p95 {}; {:.1} rounds; half-width of p95 {:.1} %",
         percent(figure(&|batch| batch.coverage), 1),

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use snaptax::compare::{Plan, estimate, pilot_for};
 use snaptax::gate::{Bounds, judge};
-use snaptax::result::{Comparison, Figure, Verdict};
+use snaptax::result::{Comparison, Figure, Verdict, Window};
 
 use crate::noise::{Latencies, Noise, empty, normal};
 
@@ -36,14 +36,29 @@ fn contains(figure: Option<Figure>, truth: f64) -> bool {
     figure.is_some_and(|figure| (figure.low.ln()..=figure.high.ln()).contains(&truth))
 }
 
-/// Measures a fresh rig: a pilot, then as many rounds as planned, or as the budget has room for.
+/// Measures fresh rigs: a pilot on the first, then as many rounds on all of them as planned, or as the budget has room for.
 pub(crate) fn measure(noise: &Noise, plan: Plan, budget: usize, seed: u64, latencies: Latencies) -> Measured {
     let mut run = noise.run(seed, latencies);
     run.measure(plan.pilot());
-    let rounds = plan.rounds(&run.windows).min(budget).max(plan.pilot());
-    run.measure(rounds);
-    let truth = run.log_ratio;
+    let mut rounds = plan.rounds(&run.windows).min(plan.rigs() * budget);
+    while rounds > plan.pilot() && plan.total(rounds) > budget {
+        rounds -= 1;
+    }
+    run.measure(plan.share(rounds, 1));
+    let mut truth = run.log_ratio;
     let mut windows = run.windows;
+    for rig in 2..=plan.rigs() {
+        let mut run = noise.run(seed ^ (rig as u64) << 56, latencies);
+        run.measure(plan.share(rounds, rig));
+        let before = windows.len() / 2;
+        windows.extend(run.windows.into_iter().map(|window| Window {
+            rig,
+            round: before + window.round,
+            ..window
+        }));
+        truth += run.log_ratio;
+    }
+    truth /= plan.rigs() as f64;
     let estimates = estimate(&windows, plan.pilot());
     for window in &mut windows {
         window.latencies = empty();
@@ -77,13 +92,13 @@ impl Pool {
     /// A pool of so many measurements of either length, of at most `budget` rounds and twice as many.
     pub(crate) fn new(
         noise: &Noise,
-        half_width: f64,
+        (half_width, rigs): (f64, usize),
         budget: usize,
         size: usize,
         seed: u64,
         latencies: Latencies,
     ) -> Self {
-        let plan = Plan::new(half_width, pilot_for(half_width));
+        let plan = Plan::new(half_width, pilot_for(half_width)).on_rigs(rigs);
         let noise = Noise {
             ratio_sd: 0.0,
             p95_run_sd: 0.0,
@@ -121,6 +136,8 @@ pub(crate) struct Rigs {
     pub(crate) ratio_sd: f64,
     /// Of the p95 latency ratio, beside what follows from throughput.
     pub(crate) p95_sd: f64,
+    /// Rigs of a measurement, whose mean differs by less.
+    pub(crate) number: usize,
 }
 
 /// How often what happens.
@@ -186,10 +203,11 @@ struct Shift {
 
 impl Shift {
     fn of(rigs: Rigs, loss: f64, rng: &mut StdRng) -> Self {
-        let throughput = rigs.ratio_sd * normal(rng) + loss;
+        let mean = (rigs.number as f64).sqrt().recip();
+        let throughput = mean * rigs.ratio_sd * normal(rng) + loss;
         Self {
             throughput,
-            p95: rigs.p95_sd * normal(rng) - throughput,
+            p95: mean * rigs.p95_sd * normal(rng) - throughput,
         }
     }
 }

@@ -30,14 +30,14 @@ pub enum Error {
     /// SNAPTAX_KEEP is set, and one experiment of this process was kept.
     #[error("SNAPTAX_KEEP keeps one experiment at a time: name one, with --exact, or unset it")]
     Kept,
-    /// The pilot does not fit into the budget.
+    /// The pilot, and the least that further rigs take, do not fit into the budget.
     #[error(
         "{windows} windows of {} s take at least {minutes} minutes, and the budget is {}; set SNAPTAX_BUDGET to \
          {minutes} or more (and, in a guest, --timeout to three times as much, for a second measurement, and 30 more)",
         length.as_secs(), budget.as_secs() / 60
     )]
     Budget {
-        /// Windows of the pilot.
+        /// Windows of the pilot and of the other rigs.
         windows: usize,
         /// Length of each.
         length: Duration,

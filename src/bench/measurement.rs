@@ -1,4 +1,4 @@
-//! From a rig to what was found on it.
+//! From rigs to what was found on them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use super::progress::{say, step};
 use super::rounds::{Rounds, minutes};
 use super::window::{Windows, warm_up};
 use super::{Difference, Error, Rig, Setup};
-use crate::compare::{self, Plan, pilot_for};
+use crate::compare::{self, Plan, pilot_for, rigs_for};
 use crate::report::timings;
 use crate::result::{self, Comparison, EngineBand, Side};
 use crate::settings::{Settings, Size};
@@ -25,7 +25,7 @@ const LEAST_LATENCIES: f64 = 10.0;
 /// What the harness knows about the machine, as a JSON object of versions.
 const VERSIONS: &str = "SNAPTAX_VERSIONS";
 
-/// Comparisons on one rig, under one load.
+/// Comparisons: several on one rig, or one on as many rigs as it takes.
 pub(super) struct Measurement<'a> {
     setup: &'a Setup,
     settings: &'a Settings,
@@ -40,7 +40,8 @@ pub(super) struct Measurement<'a> {
 impl<'a> Measurement<'a> {
     pub(super) fn new(setup: &'a Setup, settings: &'a Settings, stop: &'a AtomicBool) -> Self {
         let half_width = settings.half_width.unwrap_or(setup.half_width);
-        let plan = Plan::new(half_width, pilot_for(half_width));
+        let rigs = settings.rigs.or(setup.rigs).unwrap_or(rigs_for(half_width));
+        let plan = Plan::new(half_width, pilot_for(half_width)).on_rigs(rigs);
         let budget = settings.budget.unwrap_or(BUDGET);
         Self {
             setup,
@@ -54,17 +55,50 @@ impl<'a> Measurement<'a> {
         }
     }
 
-    /// Builds a rig, makes so many comparisons on it, one after the other, and removes it. There are fewer when the load
-    /// ended, which makes the last one invalid.
+    /// Makes one comparison, on one rig after the other.
     pub(super) fn run<D: Difference>(
         self,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<Comparison, Error> {
+        let mut rounds = self.rounds();
+        rounds.require_budget()?;
+        loop {
+            if self.plan.rigs() > 1 {
+                say(&format!("rig {} of {}", rounds.rigs() + 1, self.plan.rigs()));
+            }
+            let keep = self.settings.keep && rounds.rigs() + 1 == self.plan.rigs();
+            let comparison = self.on_rig(1, &mut rounds, keep, difference)?.pop();
+            let comparison = comparison.ok_or(Error::Interrupted)?;
+            if comparison.invalid.is_some() || rounds.are_complete() {
+                return Ok(comparison);
+            }
+        }
+    }
+
+    /// Makes so many comparisons on one rig, one after the other. There are fewer when the load ended, which makes the last
+    /// one invalid.
+    pub(super) fn run_times<D: Difference>(
+        mut self,
         comparisons: usize,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<Vec<Comparison>, Error> {
-        self.rounds().require_budget()?;
+        self.plan = self.plan.on_rigs(1);
+        let mut rounds = self.rounds();
+        rounds.require_budget()?;
+        self.on_rig(comparisons, &mut rounds, self.settings.keep, difference)
+    }
+
+    /// Builds a rig, measures, and removes the rig, or keeps it.
+    fn on_rig<D: Difference>(
+        &self,
+        comparisons: usize,
+        rounds: &mut Rounds,
+        keep: bool,
+        difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
+    ) -> Result<Vec<Comparison>, Error> {
         let rig = Rig::build(self.setup, self.settings, self.stop)?;
-        let measured = self.measure(&rig, comparisons, difference);
-        let removed = match self.settings.keep.then(|| rig.mark_kept()) {
+        let measured = self.measure(&rig, comparisons, rounds, difference);
+        let removed = match keep.then(|| rig.mark_kept()) {
             Some(Ok(())) => {
                 say(&rig.keep());
                 Ok(())
@@ -83,16 +117,19 @@ impl<'a> Measurement<'a> {
         &self,
         rig: &Rig,
         comparisons: usize,
+        rounds: &mut Rounds,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<Vec<Comparison>, Error> {
         let (oltp, stop, connect) = (&self.oltp, self.stop, rig.connect());
+        // Another rig is another sample of what rigs differ by, the ids of its load included.
+        let seed = self.seed.wrapping_add(rounds.rigs() as u64);
         step("prepare", || oltp.prepare(&connect, stop, |_| ()).map_err(Error::from))?;
-        step("ageing", || oltp.age(&connect, !self.seed, stop).map_err(Error::from))?;
+        step("ageing", || oltp.age(&connect, !seed, stop).map_err(Error::from))?;
         let server = rig.server().description()?;
 
-        let load = Load::start(&self.oltp, &connect, self.seed)?;
+        let load = Load::start(&self.oltp, &connect, seed)?;
         let mut done = Vec::new();
-        let measured = self.compare_under(rig, &load, &server, comparisons, difference, &mut done);
+        let measured = self.compare_under(rig, &load, &server, (comparisons, rounds), difference, &mut done);
         let stopped = load.stop();
         measured.and_then(|()| match (stopped, done.last_mut()) {
             (Ok(()), _) => Ok(done),
@@ -110,15 +147,15 @@ impl<'a> Measurement<'a> {
         rig: &Rig,
         load: &Load,
         server: &result::Server,
-        comparisons: usize,
+        (comparisons, rounds): (usize, &mut Rounds),
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
         done: &mut Vec<Comparison>,
     ) -> Result<(), Error> {
         say(&format!(
             "warm-up: {:.0} s or more, then {} rounds at least: {}",
             warm_up(self.length).as_secs_f64(),
-            self.plan.pilot(),
-            minutes(self.rounds().pilot_time())
+            rounds.next(),
+            minutes(rounds.time(rounds.next()))
         ));
         let mut windows = Windows::warmed_up(rig, load, difference, self.length, self.stop)?;
         timings::mark("first_measured_transaction");
@@ -126,8 +163,8 @@ impl<'a> Measurement<'a> {
         for comparison in 1..=comparisons {
             if comparisons > 1 {
                 say(&format!("comparison {comparison} of {comparisons}"));
+                *rounds = self.rounds();
             }
-            let mut rounds = self.rounds();
             let measured = rounds.measure(&mut windows);
             let ended = match measured {
                 Err(Error::Workload(error)) if !matches!(error, workload::Error::Interrupted) => {
@@ -146,7 +183,7 @@ impl<'a> Measurement<'a> {
             if let Some(why) = &ended {
                 rounds.invalid = Some(format!("round {}: {why}", rounds.under_way()));
             }
-            done.push(self.comparison(rig, server.clone(), windows.band(), rounds)?);
+            done.push(self.comparison(rig, server.clone(), windows.band(), rounds.clone())?);
             if ended.is_some() {
                 break;
             }

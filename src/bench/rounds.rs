@@ -1,6 +1,5 @@
 //! The rounds of one comparison.
 
-use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use super::progress::say;
@@ -13,10 +12,15 @@ use crate::result::{Side, Window};
 const BETWEEN: Duration = Duration::from_secs(8);
 
 /// Rounds as planned, within a budget, as far as they got.
+#[derive(Clone)]
 pub(super) struct Rounds {
     plan: Plan,
     length: Duration,
     budget: Duration,
+    /// Rigs that were begun.
+    rigs: usize,
+    /// Rounds on one rig that would be as precise as all rigs shall be; known after the pilot.
+    wanted: usize,
     pub(super) windows: Vec<Window>,
     /// What differed on the with side.
     pub(super) difference: String,
@@ -30,81 +34,123 @@ impl Rounds {
             plan,
             length,
             budget,
+            rigs: 0,
+            wanted: plan.pilot(),
             windows: Vec::new(),
             difference: "none".into(),
             invalid: None,
         }
     }
 
-    /// The pilot at least must fit.
+    /// The pilot at least must fit, and the least that other rigs take.
     pub(super) fn require_budget(&self) -> Result<(), Error> {
-        let needed = self.pilot_time();
+        let needed = self.time(self.plan.total(0));
         if needed <= self.budget {
             return Ok(());
         }
         Err(Error::Budget {
-            windows: 2 * self.plan.pilot(),
+            windows: 2 * self.plan.total(0),
             length: self.length,
             minutes: needed.as_secs().div_ceil(60),
             budget: self.budget,
         })
     }
 
-    /// How long the pilot usually takes.
-    pub(super) fn pilot_time(&self) -> Duration {
-        2 * self.plan.pilot() as u32 * (self.length + BETWEEN)
+    /// Rigs that were begun.
+    pub(super) fn rigs(&self) -> usize {
+        self.rigs
     }
 
-    /// The pilot, then as many rounds as that shows to be needed and the budget allows; ends early when nothing may be
-    /// concluded any more.
+    /// Least rounds on the next rig.
+    pub(super) fn next(&self) -> usize {
+        match self.rigs {
+            0 => self.plan.pilot(),
+            begun => self.plan.share(self.wanted, begun + 1),
+        }
+    }
+
+    /// How long so many rounds usually take.
+    pub(super) fn time(&self, rounds: usize) -> Duration {
+        2 * rounds as u32 * (self.length + BETWEEN)
+    }
+
+    /// Whether nothing is left to measure, on another rig.
+    pub(super) fn are_complete(&self) -> bool {
+        self.invalid.is_some() || self.rigs >= self.plan.rigs()
+    }
+
+    /// Rounds on the next rig: on the first the pilot, then as many as that shows to be needed and the budget allows; ends
+    /// early when nothing may be concluded any more.
     pub(super) fn measure<F, D>(&mut self, windows: &mut Windows<'_, F>) -> Result<(), Error>
     where
         F: FnMut(&Rig) -> Result<D, Error>,
         D: Difference,
     {
-        let began = Instant::now();
+        self.rigs += 1;
+        if self.rigs > 1 {
+            return self.take(self.plan.share(self.wanted, self.rigs), windows);
+        }
         let pilot = self.plan.pilot();
-        self.take(1..=pilot, windows)?;
+        let began = Instant::now();
+        self.take(pilot, windows)?;
+        if self.invalid.is_some() {
+            return Ok(());
+        }
+        let took = began.elapsed();
         let wanted = self.plan.rounds(&self.windows);
-        let rounds = wanted.min(self.affordable(began.elapsed()));
-        if rounds > pilot && self.invalid.is_none() {
-            let more = (rounds - pilot) as f64 / pilot as f64;
-            let short = if rounds < wanted {
-                format!(", of {wanted} that it would take")
+        self.wanted = wanted.min(self.affordable(wanted, took));
+        let rounds = self.plan.total(self.wanted);
+        if rounds > pilot {
+            let short = if self.wanted < wanted {
+                format!(", of {} that it would take", self.plan.total(wanted))
             } else {
                 String::new()
             };
+            let rigs = match self.plan.rigs() {
+                1 => String::new(),
+                rigs => format!(" on {rigs} rigs"),
+            };
             say(&format!(
-                "{rounds} rounds for a half-width of {:.1} %{short}: {} more",
+                "{rounds} rounds{rigs} for a half-width of {:.1} %{short}: {} of load more",
                 100.0 * self.plan.half_width(),
-                minutes(began.elapsed().mul_f64(more))
+                minutes(took.mul_f64((rounds - pilot) as f64 / pilot as f64))
             ));
-            self.take(pilot + 1..=rounds, windows)?;
         }
-        Ok(())
+        self.take(self.plan.share(self.wanted, 1) - pilot, windows)
     }
 
-    /// Whole blocks of rounds that fit the budget, at the pilot's pace.
-    fn affordable(&self, pilot: Duration) -> usize {
+    /// The precision, in rounds on one rig, that fits the budget at the pilot's pace.
+    fn affordable(&self, wanted: usize, pilot: Duration) -> usize {
         let round = pilot.as_secs_f64() / self.plan.pilot() as f64;
-        let rounds = (self.budget.as_secs_f64() / round) as usize;
-        (rounds - rounds % 2).max(self.plan.pilot())
+        let room = (self.budget.as_secs_f64() / round) as usize;
+        let mut rounds = wanted.min(self.plan.rigs().saturating_mul(room));
+        while rounds > self.plan.pilot() && self.plan.total(rounds) > room {
+            rounds -= 1;
+        }
+        rounds
     }
 
-    fn take<F, D>(&mut self, rounds: RangeInclusive<usize>, windows: &mut Windows<'_, F>) -> Result<(), Error>
+    /// So many rounds more.
+    fn take<F, D>(&mut self, rounds: usize, windows: &mut Windows<'_, F>) -> Result<(), Error>
     where
         F: FnMut(&Rig) -> Result<D, Error>,
         D: Difference,
     {
-        for round in rounds {
+        let taken = self.windows.len() / 2;
+        for round in taken + 1..=taken + rounds {
             for side in compare::order(round) {
                 let taken = windows.take(round, side)?;
                 if let Some(difference) = taken.difference {
                     self.difference = difference;
                 }
-                self.windows.push(taken.window);
+                self.windows.push(Window {
+                    rig: self.rigs,
+                    ..taken.window
+                });
                 if let Some(why) = taken.invalid {
-                    self.invalid = Some(format!("round {round}: {why}"));
+                    let why = format!("round {round}: {why}");
+                    say(&why);
+                    self.invalid = Some(why);
                     return Ok(());
                 }
             }
@@ -144,5 +190,53 @@ pub(super) fn minutes(time: Duration) -> String {
     match time.as_secs_f64() / 60.0 {
         less if less < 1.5 => "about a minute".to_owned(),
         minutes => format!("about {minutes:.0} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const LENGTH: Duration = Duration::from_secs(20);
+
+    fn rounds(plan: Plan, minutes: u64) -> Rounds {
+        Rounds::new(plan, LENGTH, Duration::from_secs(60 * minutes))
+    }
+
+    #[rstest]
+    #[case::one_rig_has_room(1, 30, 20, 20)]
+    #[case::one_rig_in_whole_blocks(1, 21, 40, 28)]
+    #[case::never_less_than_the_pilot(1, 1, 40, 8)]
+    #[case::five_rigs_have_room(5, 30, 40, 40)]
+    #[case::five_rigs_with_the_least_on_each(5, 18, 40, 24)]
+    fn the_budget_cuts_the_rounds(
+        #[case] rigs: usize,
+        #[case] minutes: u64,
+        #[case] wanted: usize,
+        #[case] total: usize,
+    ) {
+        let plan = Plan::new(0.05, 8).on_rigs(rigs);
+        // 45 s a round.
+        let rounds = rounds(plan, minutes).affordable(wanted, Duration::from_secs(8 * 45));
+        assert_eq!(plan.total(rounds), total);
+    }
+
+    #[rstest]
+    #[case::one_rig(1, 8, None)]
+    #[case::one_rig_in_less(1, 7, Some(8))]
+    #[case::five_rigs(5, 23, None)]
+    #[case::five_rigs_in_less(5, 22, Some(23))]
+    fn the_least_that_all_rigs_take_must_fit_the_budget(
+        #[case] rigs: usize,
+        #[case] minutes: u64,
+        #[case] needed: Option<u64>,
+    ) {
+        let refused = rounds(Plan::new(0.05, 8).on_rigs(rigs), minutes).require_budget().err();
+        let found = refused.map(|error| match error {
+            Error::Budget { minutes, .. } => minutes,
+            other => panic!("{other}"),
+        });
+        assert_eq!(found, needed);
     }
 }

@@ -12,16 +12,18 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// The interval of the mean of all `values`, with the standard deviation and degrees of freedom of the
-    /// first `pilot`; `None` with fewer than 2 values.
-    pub(super) fn student(values: &[f64], pilot: usize) -> Option<Self> {
-        if values.len() < 2 {
-            return None;
-        }
-        let pilot = &values[..pilot.clamp(2, values.len())];
+    /// The interval of the mean of the rigs' means, with the standard deviation within rigs and the degrees of freedom of
+    /// the first `pilot` rounds; `None` when no rig has 2 of them.
+    ///
+    /// Each rig counts as much as any other, however many rounds it has: what differs from rig to rig is cancelled best
+    /// by that.
+    pub(super) fn student(rigs: &[Vec<f64>], pilot: usize) -> Option<Self> {
+        let means: Vec<f64> = rigs.iter().map(|rounds| mean(rounds)).collect();
+        let (deviation, freedom) = within(rigs, pilot.max(2))?;
+        let parts: f64 = rigs.iter().map(|rounds| 1.0 / rounds.len() as f64).sum();
         Some(Self {
-            centre: mean(values),
-            half_width: t_quantile(pilot.len() - 1)? * standard_deviation(pilot) / (values.len() as f64).sqrt(),
+            centre: mean(&means),
+            half_width: t_quantile(freedom)? * deviation * parts.sqrt() / rigs.len() as f64,
         })
     }
 
@@ -37,6 +39,22 @@ impl Interval {
     }
 }
 
+/// The standard deviation within rigs of the first `count` rounds, and its degrees of freedom.
+pub(super) fn within(rigs: &[Vec<f64>], count: usize) -> Option<(f64, usize)> {
+    let (mut left, mut squares, mut freedom) = (count, 0.0, 0);
+    for rounds in rigs {
+        let rounds = &rounds[..left.min(rounds.len())];
+        left -= rounds.len();
+        if rounds.is_empty() {
+            break;
+        }
+        let mean = mean(rounds);
+        squares += rounds.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        freedom += rounds.len() - 1;
+    }
+    (freedom > 0).then(|| ((squares / freedom as f64).sqrt(), freedom))
+}
+
 /// The 0.975 quantile of Student's t; `None` without degrees of freedom.
 pub(super) fn t_quantile(degrees_of_freedom: usize) -> Option<f64> {
     let t = StudentsT::new(0.0, 1.0, degrees_of_freedom as f64).ok()?;
@@ -45,13 +63,6 @@ pub(super) fn t_quantile(degrees_of_freedom: usize) -> Option<f64> {
 
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
-}
-
-/// The sample standard deviation, with n - 1.
-pub(super) fn standard_deviation(values: &[f64]) -> f64 {
-    let mean = mean(values);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (squares / (values.len() - 1) as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -69,22 +80,34 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_a_worked_example() {
-        let interval = Interval::student(&[1.0, 2.0, 3.0, 4.0], 8).unwrap();
+        let interval = Interval::student(&[vec![1.0, 2.0, 3.0, 4.0]], 8).unwrap();
         assert!((interval.centre - 2.5).abs() < 1e-12);
         assert!((interval.half_width - 3.18245 * 1.290994 / 2.0).abs() < 1e-4);
     }
 
     #[test]
     fn rounds_after_the_pilot_move_the_mean_but_not_the_standard_deviation() {
-        let quiet = Interval::student(&[1.0, 2.0, 3.0, 4.0, 2.5, 2.5], 4).unwrap();
-        let wild = Interval::student(&[1.0, 2.0, 3.0, 4.0, 9.0, -9.0], 4).unwrap();
+        let quiet = Interval::student(&[vec![1.0, 2.0, 3.0, 4.0, 2.5, 2.5]], 4).unwrap();
+        let wild = Interval::student(&[vec![1.0, 2.0, 3.0, 4.0, 9.0, -9.0]], 4).unwrap();
         assert!((quiet.half_width - wild.half_width).abs() < 1e-12);
         assert!((wild.centre - 10.0 / 6.0).abs() < 1e-12);
     }
 
     #[test]
+    fn rigs_count_alike_and_what_they_differ_by_is_not_in_the_interval() {
+        let one = vec![1.0, 2.0, 3.0, 4.0];
+        let other = vec![11.0, 12.0];
+        let interval = Interval::student(&[one.clone(), other], 4).unwrap();
+        assert!((interval.centre - (2.5 + 11.5) / 2.0).abs() < 1e-12);
+        let deviation = within(&[one], 4).unwrap().0;
+        let expected = 3.18245 * deviation * (1.0_f64 / 4.0 + 1.0 / 2.0).sqrt() / 2.0;
+        assert!((interval.half_width - expected).abs() < 1e-4, "{interval:?}");
+    }
+
+    #[test]
     fn one_value_has_no_interval() {
-        assert!(Interval::student(&[0.1], 8).is_none());
+        assert!(Interval::student(&[vec![0.1]], 8).is_none());
+        assert!(Interval::student(&[], 8).is_none());
         assert!(t_quantile(0).is_none());
     }
 }

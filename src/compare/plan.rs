@@ -1,7 +1,7 @@
 //! How many rounds are measured, and in which order their windows.
 
-use super::interval::{standard_deviation, t_quantile};
-use super::rounds::{log_ratios, pair};
+use super::interval::{t_quantile, within};
+use super::rounds::{by_rig, log_ratios, pair};
 use super::statement_rate;
 use crate::result::{Side, Window};
 
@@ -34,14 +34,30 @@ pub fn pilot_for(half_width: f64) -> usize {
     }
 }
 
+/// Rigs that a measurement of this half-width is made on: 1, or 5 when it is 0.04 or less.
+///
+/// More rounds make a rig's ratio as precise as one likes. What rigs differ by stays, and where it is not small beside
+/// the half-width, only more rigs make it smaller.
+#[must_use]
+pub fn rigs_for(half_width: f64) -> usize {
+    if half_width <= FINE { FINE_RIGS } else { 1 }
+}
+
+/// Rigs of a fine measurement.
+const FINE_RIGS: usize = 5;
+
 /// Rounds of a block AB BA.
 const BLOCK: usize = 2;
+
+/// Least rounds on a rig after the first: a warm-up for less would be a waste.
+const LEAST: usize = 2 * BLOCK;
 
 /// How precise a measurement is to be, and how its length is found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     half_width: f64,
     pilot: usize,
+    rigs: usize,
     /// Rounds for each round that Stein's formula asks for.
     factor: usize,
 }
@@ -54,7 +70,17 @@ impl Plan {
         Self {
             half_width,
             pilot: pilot.max(BLOCK).next_multiple_of(BLOCK),
+            rigs: 1,
             factor: 1,
+        }
+    }
+
+    /// The same on so many rigs, 1 at least. The pilot is measured on the first.
+    #[must_use]
+    pub fn on_rigs(self, rigs: usize) -> Self {
+        Self {
+            rigs: rigs.max(1),
+            ..self
         }
     }
 
@@ -81,8 +107,30 @@ impl Plan {
         self.pilot
     }
 
-    /// Rounds to measure in all, the pilot's included: the smallest number of whole blocks, and not less than
-    /// the pilot, for which the half-width is reached with the pilot's standard deviation. It may be out of
+    /// The number of rigs.
+    #[must_use]
+    pub fn rigs(&self) -> usize {
+        self.rigs
+    }
+
+    /// Rounds to measure on this rig, counted from 1, for a precision of so many `rounds` on one: equal shares of them in
+    /// whole blocks, but the pilot at least on the first rig, and 4 at least on the others.
+    #[must_use]
+    pub fn share(&self, rounds: usize, rig: usize) -> usize {
+        let least = if rig == 1 { self.pilot } else { LEAST };
+        rounds.div_ceil(self.rigs).next_multiple_of(BLOCK).max(least)
+    }
+
+    /// Rounds on all rigs, for a precision of so many on one.
+    #[must_use]
+    pub fn total(&self, rounds: usize) -> usize {
+        (1..=self.rigs)
+            .map(|rig| self.share(rounds, rig))
+            .fold(0, usize::saturating_add)
+    }
+
+    /// Rounds that the half-width would take on one rig, the pilot's included: the smallest number of whole blocks, and not
+    /// less than the pilot, for which the half-width is reached with the pilot's standard deviation. It may be out of
     /// reach of any budget. When the pilot's windows are not estimable more rounds would not help, and it is
     /// the pilot's number.
     #[must_use]
@@ -90,8 +138,8 @@ impl Plan {
         let mut rounds = pair(pilot_windows);
         rounds.truncate(self.pilot);
         let needed = log_ratios(&rounds, statement_rate).and_then(|ratios| {
-            let t = t_quantile(ratios.len().checked_sub(1)?)?;
-            Some((t * standard_deviation(&ratios) / self.half_width).powi(2).ceil())
+            let (deviation, freedom) = within(&by_rig(&rounds, &ratios), self.pilot)?;
+            Some((t_quantile(freedom)? * deviation / self.half_width).powi(2).ceil())
         });
         // A half-width of 0 asks for infinitely many; the cast saturates.
         let needed = needed.map_or(0, |rounds| (self.factor as f64 * rounds) as usize);

@@ -17,6 +17,11 @@ impl<'a> Round<'a> {
         self.without.round
     }
 
+    /// The rig it was measured on.
+    pub(super) fn rig(&self) -> usize {
+        self.without.rig
+    }
+
     pub(super) fn window(&self, side: Side) -> &'a Window {
         match side {
             Side::Without => self.without,
@@ -51,4 +56,13 @@ pub(super) fn log_ratios(rounds: &[Round<'_>], value: impl Fn(&Window) -> f64) -
         .map(ratio)
         .map(|ratio| ratio.is_finite().then_some(ratio))
         .collect()
+}
+
+/// The values of rounds, rig by rig.
+pub(super) fn by_rig(rounds: &[Round<'_>], values: &[f64]) -> Vec<Vec<f64>> {
+    let mut rigs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for (round, value) in rounds.iter().zip(values) {
+        rigs.entry(round.rig()).or_default().push(*value);
+    }
+    rigs.into_values().collect()
 }

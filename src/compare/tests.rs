@@ -69,6 +69,76 @@ fn the_pilot_goes_by_the_half_width(#[case] half_width: f64, #[case] rounds: usi
 }
 
 #[rstest]
+#[case::coarse(0.10, 1)]
+#[case::usual(0.05, 1)]
+#[case::fine(0.03, 5)]
+fn the_rigs_go_by_the_half_width(#[case] half_width: f64, #[case] rigs: usize) {
+    assert_eq!(rigs_for(half_width), rigs);
+}
+
+#[rstest]
+#[case::one_rig(1, 20, &[20])]
+#[case::the_pilot_and_the_least(5, 16, &[16, 4, 4, 4, 4])]
+#[case::equal_shares_in_whole_blocks(5, 45, &[16, 10, 10, 10, 10])]
+#[case::more_than_the_pilot(2, 50, &[26, 26])]
+fn rigs_share_the_rounds(#[case] rigs: usize, #[case] rounds: usize, #[case] shares: &[usize]) {
+    let plan = Plan::new(0.03, 16).on_rigs(rigs);
+    let found: Vec<usize> = (1..=rigs).map(|rig| plan.share(rounds, rig)).collect();
+    assert_eq!(found, shares);
+    assert_eq!(plan.total(rounds), shares.iter().sum::<usize>());
+    let precision = shares.iter().map(|rounds| 1.0 / *rounds as f64).sum::<f64>() / (rigs * rigs) as f64;
+    assert!(precision <= 1.0 / rounds as f64, "as precise as {rounds} rounds on one");
+}
+
+/// Rounds of several rigs, one after the other.
+fn rigs_of(rigs: &[Vec<f64>]) -> Vec<Window> {
+    let mut windows: Vec<Window> = Vec::new();
+    for (index, ratios) in rigs.iter().enumerate() {
+        let before = windows.len() / 2;
+        windows.extend(rounds_of(ratios).into_iter().map(|window| Window {
+            rig: index + 1,
+            round: before + window.round,
+            ..window
+        }));
+    }
+    windows
+}
+
+#[test]
+fn the_interval_covers_the_mean_of_rigs_that_differ() {
+    let plan = Plan::new(0.03, pilot_for(0.03)).on_rigs(5);
+    let covered = (0..2000)
+        .filter(|seed| {
+            let rng = &mut StdRng::seed_from_u64(*seed);
+            let levels = normals(rng, 5, 0.7_f64.ln(), 0.05);
+            let pilot = normals(rng, plan.pilot(), levels[0], 0.06);
+            let rounds = plan.rounds(&rounds_of(&pilot));
+            let mut rigs = vec![pilot];
+            rigs[0].extend(normals(rng, plan.share(rounds, 1) - plan.pilot(), levels[0], 0.06));
+            for rig in 2..=5 {
+                rigs.push(normals(rng, plan.share(rounds, rig), levels[rig - 1], 0.06));
+            }
+            let figure = estimate(&rigs_of(&rigs), plan.pilot()).throughput.unwrap();
+            assert!(figure.half_width() <= 0.03 * (1.0 + 1e-6));
+            let truth = levels.iter().sum::<f64>() / 5.0;
+            (figure.low.ln()..=figure.high.ln()).contains(&truth)
+        })
+        .count();
+    let covered = covered as f64 / 20.0;
+    assert!((93.5..96.5).contains(&covered), "{covered} %");
+}
+
+#[test]
+fn rigs_that_differ_do_not_look_like_rounds_that_follow_from_each_other() {
+    let rng = &mut StdRng::seed_from_u64(1);
+    let rigs: Vec<Vec<f64>> = [0.0, 0.5].map(|level| normals(rng, 16, level, 0.05)).to_vec();
+    let windows = rigs_of(&rigs);
+    assert!(!correlation(&windows).unwrap().is_significant());
+    let one_rig: Vec<Window> = windows.into_iter().map(|window| Window { rig: 1, ..window }).collect();
+    assert!(correlation(&one_rig).unwrap().is_significant());
+}
+
+#[rstest]
 #[case(0.10)]
 #[case(0.05)]
 fn the_interval_of_a_pilot_covers_in_95_of_100_measurements(#[case] half_width: f64) {

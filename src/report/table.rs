@@ -101,8 +101,12 @@ fn rounds(comparison: &Comparison) -> String {
     let reached = comparison.throughput.map_or(String::new(), |figure| {
         format!("{:.1} % reached, ", 100.0 * figure.half_width())
     });
+    let rigs = match comparison.rigs() {
+        1 => String::new(),
+        rigs => format!(" on {rigs} rigs"),
+    };
     format!(
-        "{}; half-width of throughput {reached}{:.1} % aimed at",
+        "{}{rigs}; half-width of throughput {reached}{:.1} % aimed at",
         comparison.rounds,
         100.0 * comparison.target_half_width
     )

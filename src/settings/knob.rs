@@ -115,6 +115,15 @@ pub const KNOBS: &[Knob] = &[
         },
     ),
     knob(
+        "SNAPTAX_RIGS",
+        "N",
+        "rigs that the rounds of one measurement are spread over, 1 to 100 [default: 1, or 5 for a half-width of 4 or less]",
+        |s, v| {
+            s.rigs = Some(number(v, 1..=100)? as usize);
+            Ok(())
+        },
+    ),
+    knob(
         "SNAPTAX_BUDGET",
         "MINUTES",
         "time for the rounds of one measurement, 1 to 1440; a second one has twice as much [default: 30]",

@@ -13,17 +13,17 @@ use snaptax::storage::Snapshot;
 use crate::{COMPARISONS, bounds_around, judged};
 
 /// What every write to the COW store takes longer.
-const DELAY_MILLISECONDS: u32 = 20;
+const DELAY_MILLISECONDS: u32 = 40;
 
 /// The bounds that the ordinary experiment is judged by.
 const ORDINARY: &str = include_str!(
     "../experiments/snapshots/experiments__oltp__oltp_under_a_thick_snapshot@guest-tcg-400iops-mysql9.snap"
 );
 
-/// Half the threads of the ordinary experiment have half its latencies, and so a window that holds ten of them may be half
-/// as long.
-fn load() -> Oltp {
-    Oltp::sysbench_0_4().rows(300_000).threads(8).uniform()
+/// Fewer threads than the ordinary experiment has mean shorter latencies, and so a window that holds ten of them may be
+/// shorter.
+fn load(threads: u32) -> Oltp {
+    Oltp::sysbench_0_4().rows(300_000).threads(threads).uniform()
 }
 
 /// A snapshot whose COW store is behind a dm-delay.
@@ -70,8 +70,9 @@ impl Difference for Slowed {
 #[file_serial(storage)]
 fn a_slower_cow_store_is_worse() {
     let comparisons = bench()
-        .load(load())
+        .load(load(4))
         .window(Duration::from_secs(15))
+        .half_width(0.30)
         .with(|rig| rig.volume().thick_snapshot("snapdatalv-1").create().map(Slowed::new))
         .measure_times(COMPARISONS)
         .unwrap();
@@ -95,7 +96,7 @@ fn an_option_that_writes_every_page_twice_is_worse() {
         "innodb_doublewrite_pages=1".to_owned(),
     ]);
     let comparisons = bench()
-        .load(load())
+        .load(load(8))
         .window(Duration::from_secs(10))
         .mysqld(options)
         .with(|rig| Ok(rig.server().set_variable("innodb_doublewrite", "ON")?))
