@@ -32,7 +32,7 @@ pub(crate) const THIS_TEST: &str =
 const FEW: u32 = 2;
 
 /// What the experiment takes on an emulated processor, about.
-const WHOLE: Duration = Duration::from_secs(160);
+const WHOLE: Duration = Duration::from_secs(100);
 
 /// How long a neighbour's write may be held up.
 const LONGEST_STALL: Duration = Duration::from_secs(1);
@@ -92,13 +92,12 @@ fn a_killed_run_leaves_nothing_after_the_next_sweep_and_its_neighbours_unharmed(
 /// Every step of an experiment.
 fn short_experiment() {
     let comparison = smallest_experiment()
-        .rigs(2)
         .with(|rig| rig.volume().thick_snapshot("snap").create())
         .measure()
         .unwrap();
-    // A window of a second may well be without a transaction, and then there is no ratio; the second rig shows that every
-    // step was taken.
-    assert_eq!(comparison.rigs(), 2, "{:?}", comparison.invalid);
+    // A window of a second may well be without a transaction, and then there is no ratio; a round shows that every step
+    // was taken.
+    assert!(comparison.rounds > 0, "{:?}", comparison.invalid);
 }
 
 /// An experiment at the smallest scale, without a difference yet.
