@@ -13,13 +13,18 @@ pub(super) struct Interval {
 
 impl Interval {
     /// The interval of the mean of the rigs' means, with the standard deviation within rigs and the degrees of freedom of
-    /// the first `pilot` rounds; `None` when no rig has 2 of them.
+    /// the first `pilot` rounds, or where there are several rigs the standard deviation of all rounds if that is larger;
+    /// `None` when no rig has 2 of them.
     ///
     /// Each rig counts as much as any other, however many rounds it has: what differs from rig to rig is cancelled best
     /// by that.
     pub(super) fn student(rigs: &[Vec<f64>], pilot: usize) -> Option<Self> {
         let means: Vec<f64> = rigs.iter().map(|rounds| mean(rounds)).collect();
-        let (deviation, freedom) = within(rigs, pilot.max(2))?;
+        let (mut deviation, freedom) = within(rigs, pilot.max(2))?;
+        if rigs.len() > 1 {
+            // Most of what is estimated is not of the pilot then: what stalls elsewhere must not go unseen.
+            deviation = deviation.max(within(rigs, usize::MAX)?.0);
+        }
         let parts: f64 = rigs.iter().map(|rounds| 1.0 / rounds.len() as f64).sum();
         Some(Self {
             centre: mean(&means),
