@@ -268,6 +268,9 @@ pub struct Comparison {
     pub p95_latency: Option<Figure>,
     /// Rounds measured: one window on each side.
     pub rounds: usize,
+    /// Windows that were taken again because the host was busy in them; they are not in `windows`.
+    #[serde(default)]
+    pub windows_taken_again: usize,
     /// The half-width of the throughput interval that was aimed at.
     pub target_half_width: f64,
     /// Largest fill of the COW store at the end of a window, in percent.

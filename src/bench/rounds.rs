@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::progress::say;
-use super::window::Windows;
+use super::window::{Taken, Windows};
 use super::{Difference, Error, Rig};
 use crate::compare::{self, Plan};
 use crate::result::{Side, Window};
 
 /// What a window usually takes beside its own length on a slow machine.
 const BETWEEN: Duration = Duration::from_secs(8);
+
+/// Windows that are taken again in a comparison because the host was busy. What is busy for longer voids it.
+const MOST_AGAIN: usize = 3;
 
 /// Rounds as planned, within a budget, as far as they got.
 #[derive(Clone)]
@@ -22,6 +25,8 @@ pub(super) struct Rounds {
     /// Rounds on one rig that would be as precise as all rigs shall be; known after the pilot.
     wanted: usize,
     pub(super) windows: Vec<Window>,
+    /// Windows that were taken again.
+    pub(super) again: usize,
     /// What differed on the with side.
     pub(super) difference: String,
     /// Why nothing may be concluded any more.
@@ -37,6 +42,7 @@ impl Rounds {
             rigs: 0,
             wanted: plan.pilot(),
             windows: Vec::new(),
+            again: 0,
             difference: "none".into(),
             invalid: None,
         }
@@ -139,7 +145,7 @@ impl Rounds {
         let taken = self.windows.len() / 2;
         for round in taken + 1..=taken + rounds {
             for side in compare::order(round) {
-                let taken = windows.take(round, side)?;
+                let taken = self.take_window(round, side, windows)?;
                 if let Some(difference) = taken.difference {
                     self.difference = difference;
                 }
@@ -157,6 +163,29 @@ impl Rounds {
             say(&self.shown(round));
         }
         Ok(())
+    }
+
+    /// A window, and again as long as that may help.
+    fn take_window<F, D>(&mut self, round: usize, side: Side, windows: &mut Windows<'_, F>) -> Result<Taken, Error>
+    where
+        F: FnMut(&Rig) -> Result<D, Error>,
+        D: Difference,
+    {
+        loop {
+            let mut taken = windows.take(round, side)?;
+            match taken.busy_host.take() {
+                Some(why) if taken.invalid.is_none() && self.again < MOST_AGAIN => {
+                    self.again += 1;
+                    say(&format!("round {round}: {why}; the window is taken again"));
+                }
+                Some(why) if taken.invalid.is_none() => {
+                    let why = format!("{why}, and {MOST_AGAIN} windows were taken again before");
+                    taken.invalid = Some(why);
+                    return Ok(taken);
+                }
+                _ => return Ok(taken),
+            }
+        }
     }
 
     pub(super) fn under_way(&self) -> usize {

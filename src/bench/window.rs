@@ -64,6 +64,9 @@ pub(super) struct Taken {
     pub(super) difference: Option<String>,
     /// Why nothing may be concluded from it.
     pub(super) invalid: Option<String>,
+    /// That the host was busy, if it was. It says so itself, whatever the window's result is: the window may be taken
+    /// again.
+    pub(super) busy_host: Option<String>,
 }
 
 impl<'a, F, D> Windows<'a, F>
@@ -185,6 +188,7 @@ where
             engine,
             host_delay_percent: lookout.host_delay_percent(),
             invalid: disturbance.or_else(|| restarts(&sample)),
+            busy_host: lookout.busy_host(),
             sample,
             disk_busy_percent,
             processor_shares,
@@ -286,6 +290,7 @@ struct Cut {
     host_delay_percent: Option<f64>,
     sample: Sample,
     invalid: Option<String>,
+    busy_host: Option<String>,
     disk_busy_percent: f64,
     processor_shares: Option<(f64, f64)>,
 }
@@ -318,6 +323,7 @@ impl Cut {
             window,
             difference,
             invalid: state.invalid.or(self.invalid).or(changed),
+            busy_host: self.busy_host,
         }
     }
 }

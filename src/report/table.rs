@@ -105,8 +105,13 @@ fn rounds(comparison: &Comparison) -> String {
         1 => String::new(),
         rigs => format!(" on {rigs} rigs"),
     };
+    let again = match comparison.windows_taken_again {
+        0 => String::new(),
+        1 => "; a window was taken again, the host was busy".to_owned(),
+        windows => format!("; {windows} windows were taken again, the host was busy"),
+    };
     format!(
-        "{}{rigs}; half-width of throughput {reached}{:.1} % aimed at",
+        "{}{rigs}; half-width of throughput {reached}{:.1} % aimed at{again}",
         comparison.rounds,
         100.0 * comparison.target_half_width
     )
@@ -238,6 +243,7 @@ mod tests {
                 mean_latency: Some(figure(199.4, 455.9, 2.20, 2.38)),
                 p95_latency: Some(figure(384.4, 1065.2, 2.51, 3.06)),
                 rounds: 8,
+                windows_taken_again: 2,
                 target_half_width: 0.05,
                 cow_fill_percent: Some(18.97),
                 chunks_copied: Some(49737.0),
@@ -298,7 +304,8 @@ mod tests {
          bounds      throughput  0.381 ---[----------(=====*====)----------]--- 0.501
                      p95 latency  2.10 ---[--------(======*======)---------]--- 3.67
                      * ratio, ( ) its interval, [ ] bounds; the scale is logarithmic
-         rounds      8; half-width of throughput 3.9 % reached, 5.0 % aimed at
+         rounds      8; half-width of throughput 3.9 % reached, 5.0 % aimed at; 2
+                     windows were taken again, the host was busy
          difference  thick snapshot, 4 KiB chunks, 1 GiB COW store
          COW store   at most 19.0 % full, 49737 chunks copied by a window's end
          disk speed  396 writes/s of 16 KiB, 180 MiB/s in sequence, a flush in 0.401 ms
