@@ -166,7 +166,7 @@ where
         self
     }
 
-    /// Rigs that the rounds are spread over; 1, or 5 where the half-width is 0.04 or less, unless said, or `SNAPTAX_RIGS`.
+    /// Rigs that the rounds are spread over; 1, or 6 where the half-width is 0.04 or less, unless said, or `SNAPTAX_RIGS`.
     /// Each has a server and a table of its own: what they differ by cancels, as more rounds on one rig never make it.
     #[must_use]
     pub fn rigs(mut self, rigs: usize) -> Self {

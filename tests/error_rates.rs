@@ -95,7 +95,7 @@ fn unchanged_code_hardly_ever_fails_and_a_loss_of_20_percent_does() {
 
 #[rstest]
 #[case::on_one_rig_too_often(1, false)]
-#[case::on_five_rigs(5, true)]
+#[case::on_six_rigs(6, true)]
 fn where_rigs_differ_by_3_percent_a_loss_of_10_percent_is_found(#[case] number: usize, #[case] is_found: bool) {
     let mut pool = Pool::new(&NOISE, (0.03, number), 64, 40, 1, Latencies::None);
     let rigs = Rigs {

@@ -13,6 +13,7 @@ Examples:
   cargo experiments --list                   list them, without a guest
   cargo experiments --test hardening         run the tests of another target in the guest
   cargo experiments --iops 200 thick         on a slower disk
+  cargo experiments --io-size 16k thick      on one where 32 KiB take two of its requests
   SNAPTAX_IMAGE=mysql:5.7 cargo experiments  with another server
   cargo experiments thick -- --exact         with arguments for the test binary
 
@@ -113,6 +114,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", env = "SNAPTAX_IOPS", default_value = "400", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iops: u32,
 
+    /// Bytes of one request of --iops: a larger one counts as several, 512 or more [default: any size is one]
+    #[arg(long, value_name = "SIZE", env = "SNAPTAX_IO_SIZE", value_parser = io_size)]
+    pub(crate) io_size: Option<Size>,
+
     /// Size of the measured disk, 256m or more
     #[arg(long, value_name = "SIZE", env = "SNAPTAX_DISK", default_value = "3g", value_parser = disk)]
     pub(crate) disk: Size,
@@ -187,6 +192,10 @@ fn disk(text: &str) -> Result<Size, String> {
     at_least(Size::mib(256), text)
 }
 
+fn io_size(text: &str) -> Result<Size, String> {
+    at_least(Size::bytes(512), text)
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -240,6 +249,7 @@ mod tests {
     #[case("--memory", "64m", "use 1 GiB or more")]
     #[case("--disk", "big", "such as 512m")]
     #[case("--iops", "0", "0 is not in 1..")]
+    #[case("--io-size", "100", "use 512 B or more")]
     #[case("--accel", "xen", "[possible values: auto, tcg, kvm]")]
     fn a_value_that_does_not_fit_is_refused(#[case] option: &str, #[case] value: &str, #[case] hint: &str) {
         let error = Cli::try_parse_from(["x", option, value]).unwrap_err();

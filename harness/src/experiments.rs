@@ -325,6 +325,7 @@ impl Images {
             workspace: workspace.root.clone(),
             machine: self.machine,
             iops: run.iops,
+            io_size: run.io_size.map(Size::as_bytes),
             timeout: run.timeout,
             vmlinuz: self.kernel.vmlinuz.clone(),
             initramfs: self.kernel.initramfs.clone(),

@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) machine: Machine,
     /// The measured disk's limit.
     pub(crate) iops: u32,
+    /// Bytes of one request of it; `None` where size does not matter.
+    pub(crate) io_size: Option<u64>,
     /// Minutes the test binary may take.
     pub(crate) timeout: u64,
     /// The kernel.

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use snaptax::settings::Size;
 use walkdir::WalkDir;
 
 use crate::cache::{self, Cache};
 use crate::file;
 use crate::guest::job::{self, Job, exports, quoted};
-use crate::guest::qemu::{Drive, Format};
+use crate::guest::qemu::{Drive, Format, Throttle};
 use crate::guest::{self, Boot, returned};
 use crate::image::{self, disk, initramfs::Kernel};
 use crate::interrupt::Interrupt;
@@ -44,6 +45,7 @@ const NOT_PASSED: &[&str] = &[
     "SNAPTAX_HOST_DELAY",
     "SNAPTAX_IMAGE",
     "SNAPTAX_IOPS",
+    "SNAPTAX_IO_SIZE",
     "SNAPTAX_MEMORY",
     "SNAPTAX_OUTPUT",
     "SNAPTAX_STARTED",
@@ -178,17 +180,21 @@ fn check_libc(guest: &str, binary: &Path) -> Result<(), Error> {
 }
 
 fn drives(plan: &Plan, docker: PathBuf) -> Vec<Drive> {
-    let writable = |serial, path, format, iops| Drive {
+    let writable = |serial, path, format, throttle| Drive {
         serial,
         path,
         format,
         read_only: false,
-        iops,
+        throttle,
+    };
+    let throttle = Throttle {
+        iops: plan.iops,
+        io_size: plan.io_size,
     };
     vec![
         Drive::read_only("root", &plan.root),
         writable("docker", docker, Format::Qcow2, None),
-        writable("measured", plan.measured.clone(), Format::Raw, Some(plan.iops)),
+        writable("measured", plan.measured.clone(), Format::Raw, Some(throttle)),
     ]
 }
 
@@ -242,7 +248,10 @@ fn environment(plan: &Plan, callers: impl Iterator<Item = (OsString, OsString)>)
         })
         .collect();
     let given = |name: &str| variables.iter().any(|(known, _)| known == name);
-    let profile = format!("guest-{}-{}iops", plan.machine.accelerator, plan.iops);
+    let io_size = plan.io_size.map_or(String::new(), |bytes| {
+        format!("-{}", Size::bytes(bytes)).replace(' ', "").to_lowercase()
+    });
+    let profile = format!("guest-{}-{}iops{io_size}", plan.machine.accelerator, plan.iops);
     let profile = (!given("SNAPTAX_PROFILE")).then_some(("SNAPTAX_PROFILE", profile));
     let versions = serde_json::to_string(&plan.versions).unwrap_or_default();
     let own = [
@@ -285,6 +294,7 @@ mod tests {
                 memory_mib: 2560,
             },
             iops: 400,
+            io_size: None,
             timeout: 60,
             vmlinuz: "/c/vmlinuz".into(),
             initramfs: "/c/initramfs".into(),
@@ -296,6 +306,17 @@ mod tests {
             started: 1.5,
             versions: BTreeMap::from([("qemu".into(), "10.0.2".into())]),
         }
+    }
+
+    #[test]
+    fn a_disk_whose_requests_have_a_size_is_another_profile() {
+        let plan = Plan {
+            io_size: Some(16 << 10),
+            ..plan()
+        };
+        let variables = environment(&plan, std::iter::empty());
+        let profile = variables.iter().find(|(name, _)| name == "SNAPTAX_PROFILE").unwrap();
+        assert_eq!(profile.1, "guest-tcg-400iops-16kib");
     }
 
     fn environment_of(callers: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -94,11 +94,11 @@ impl Rounds {
     {
         self.rigs += 1;
         if self.rigs > 1 {
-            return self.take(self.plan.share(self.wanted, self.rigs), windows);
+            return self.begin(self.plan.share(self.wanted, self.rigs), windows);
         }
         let pilot = self.plan.pilot();
         let began = Instant::now();
-        self.take(pilot, windows)?;
+        self.begin(pilot, windows)?;
         if self.invalid.is_some() {
             return Ok(());
         }
@@ -144,23 +144,56 @@ impl Rounds {
     {
         let taken = self.windows.len() / 2;
         for round in taken + 1..=taken + rounds {
-            for side in compare::order(round) {
-                let taken = self.take_window(round, side, windows)?;
-                if let Some(difference) = taken.difference {
-                    self.difference = difference;
-                }
-                self.windows.push(Window {
-                    rig: self.rigs,
-                    ..taken.window
-                });
-                if let Some(why) = taken.invalid {
-                    let why = format!("round {round}: {why}");
-                    say(&why);
-                    self.invalid = Some(why);
-                    return Ok(());
-                }
+            self.take_round(round, windows)?;
+            if self.invalid.is_some() {
+                return Ok(());
             }
             say(&self.shown(round));
+        }
+        Ok(())
+    }
+
+    /// So many rounds on a rig that has none yet. A server that does not come back to its band in the first of them was
+    /// not at its pace when the band was taken, so that this is done once more.
+    fn begin<F, D>(&mut self, rounds: usize, windows: &mut Windows<'_, F>) -> Result<(), Error>
+    where
+        F: FnMut(&Rig) -> Result<D, Error>,
+        D: Difference,
+    {
+        let before = self.windows.len();
+        match self.take(rounds, windows) {
+            Err(Error::Unsettled { outside, .. }) if self.windows.len() < before + 2 => {
+                say(&format!(
+                    "the server was not at its pace yet: {outside}; the load is warmed up once more"
+                ));
+                self.windows.truncate(before);
+                windows.warm_up_again()?;
+                self.take(rounds, windows)
+            }
+            other => other,
+        }
+    }
+
+    fn take_round<F, D>(&mut self, round: usize, windows: &mut Windows<'_, F>) -> Result<(), Error>
+    where
+        F: FnMut(&Rig) -> Result<D, Error>,
+        D: Difference,
+    {
+        for side in compare::order(round) {
+            let taken = self.take_window(round, side, windows)?;
+            if let Some(difference) = taken.difference {
+                self.difference = difference;
+            }
+            self.windows.push(Window {
+                rig: self.rigs,
+                ..taken.window
+            });
+            if let Some(why) = taken.invalid {
+                let why = format!("round {round}: {why}");
+                say(&why);
+                self.invalid = Some(why);
+                break;
+            }
         }
         Ok(())
     }

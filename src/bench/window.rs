@@ -104,6 +104,12 @@ where
         self.band
     }
 
+    /// Looks anew at what the server has put off when it is at its pace: it was not yet when the load was warmed up.
+    pub(super) fn warm_up_again(&mut self) -> Result<(), Error> {
+        self.band = Some(steady(self.rig, &self.pace())?);
+        Ok(())
+    }
+
     /// Settles, makes the difference or the sham of it, and takes the window of a side.
     pub(super) fn take(&mut self, round: usize, side: Side) -> Result<Taken, Error> {
         let settled = self.settle(round)?;

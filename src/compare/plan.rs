@@ -34,7 +34,7 @@ pub fn pilot_for(half_width: f64) -> usize {
     }
 }
 
-/// Rigs that a measurement of this half-width is made on: 1, or 5 when it is 0.04 or less.
+/// Rigs that a measurement of this half-width is made on: 1, or 6 when it is 0.04 or less.
 ///
 /// More rounds make a rig's ratio as precise as one likes. What rigs differ by stays, and where it is not small beside
 /// the half-width, only more rigs make it smaller.
@@ -44,7 +44,7 @@ pub fn rigs_for(half_width: f64) -> usize {
 }
 
 /// Rigs of a fine measurement.
-const FINE_RIGS: usize = 5;
+const FINE_RIGS: usize = 6;
 
 /// Rounds of a block AB BA.
 const BLOCK: usize = 2;

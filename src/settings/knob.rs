@@ -117,7 +117,7 @@ pub const KNOBS: &[Knob] = &[
     knob(
         "SNAPTAX_RIGS",
         "N",
-        "rigs that the rounds of one measurement are spread over, 1 to 100 [default: 1, or 5 for a half-width of 4 or less]",
+        "rigs that the rounds of one measurement are spread over, 1 to 100 [default: 1, or 6 for a half-width of 4 or less]",
         |s, v| {
             s.rigs = Some(number(v, 1..=100)? as usize);
             Ok(())
@@ -224,6 +224,7 @@ pub const HARNESS: &[&str] = &[
     "SNAPTAX_CACHE",
     "SNAPTAX_DISK",
     "SNAPTAX_IOPS",
+    "SNAPTAX_IO_SIZE",
     "SNAPTAX_MEMORY",
     "SNAPTAX_TIMEOUT",
 ];

@@ -52,8 +52,17 @@ pub(crate) struct Drive {
     pub(crate) format: Format,
     /// Whether the guest may not write to it.
     pub(crate) read_only: bool,
-    /// Requests per second, of any size, reads and writes together.
-    pub(crate) iops: Option<u32>,
+    /// What it is limited to.
+    pub(crate) throttle: Option<Throttle>,
+}
+
+/// A limit of a disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Throttle {
+    /// Requests per second, reads and writes together.
+    pub(crate) iops: u32,
+    /// Bytes of one; `None` where size does not matter.
+    pub(crate) io_size: Option<u64>,
 }
 
 /// Formats of disk images.
@@ -73,7 +82,7 @@ impl Drive {
             path: path.into(),
             format: Format::Raw,
             read_only: true,
-            iops: None,
+            throttle: None,
         }
     }
 
@@ -89,8 +98,11 @@ impl Drive {
             // Unless told so, QEMU stops the whole guest when the host's disk is full, and says nothing.
             drive.push(",werror=report");
         }
-        if let Some(iops) = self.iops {
+        if let Some(Throttle { iops, io_size }) = self.throttle {
             drive.push(format!(",throttling.iops-total={iops}"));
+            if let Some(bytes) = io_size {
+                drive.push(format!(",throttling.iops-size={bytes}"));
+            }
         }
         drive.push(",file=");
         drive.push(escaped(&self.path));
@@ -328,16 +340,18 @@ mod tests {
         assert_eq!(name(), "sleep\n");
     }
 
-    #[test]
-    fn only_the_measured_disk_is_limited() {
+    #[rstest]
+    #[case::of_any_size(None, "throttling.iops-total=1200,file=")]
+    #[case::of_a_size(Some(16384), "throttling.iops-total=1200,throttling.iops-size=16384,file=")]
+    fn only_the_measured_disk_is_limited(#[case] io_size: Option<u64>, #[case] throttling: &str) {
         let mut measured = Drive::read_only("measured", "/c/a,b.raw");
         measured.read_only = false;
-        measured.iops = Some(1200);
+        measured.throttle = Some(Throttle { iops: 1200, io_size });
         let line = line(Accelerator::Tcg, &[], &[Drive::read_only("root", "/c/root"), measured]);
         let expected = "id=root,format=raw,cache=unsafe,readonly=on,file=/c/root";
         assert!(line.contains(expected), "{line}");
-        let expected = "id=measured,format=raw,cache=unsafe,werror=report,throttling.iops-total=1200,file=/c/a,,b.raw";
-        assert!(line.contains(expected), "{line}");
+        let expected = format!("id=measured,format=raw,cache=unsafe,werror=report,{throttling}/c/a,,b.raw");
+        assert!(line.contains(&expected), "{line}");
         assert!(line.contains("virtio-blk-pci,drive=measured,serial=measured"), "{line}");
     }
 

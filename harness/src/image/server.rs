@@ -192,7 +192,7 @@ impl Workshop<'_> {
                 path: docker,
                 format: Format::Qcow2,
                 read_only: false,
-                iops: None,
+                throttle: None,
             },
         ];
         drives.extend(import.map(|tar| Drive::read_only("import", tar)));
