@@ -16,8 +16,11 @@ use crate::result::{self, Comparison, EngineBand, Side};
 use crate::settings::{Settings, Size};
 use crate::workload::{self, Load, Oltp};
 
-/// Time for rounds unless the settings give a budget; a second measurement has twice as much.
+/// Time for rounds on one rig unless the settings give a budget; a second measurement has twice as much.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
+
+/// The same for those on several rigs.
+const BUDGET_OF_RIGS: Duration = Duration::from_secs(60 * 60);
 
 /// Mean latencies that a window must be long, so that what is cut at its edges does not matter.
 const LEAST_LATENCIES: f64 = 10.0;
@@ -42,7 +45,8 @@ impl<'a> Measurement<'a> {
         let half_width = settings.half_width.unwrap_or(setup.half_width);
         let rigs = settings.rigs.or(setup.rigs).unwrap_or(rigs_for(half_width));
         let plan = Plan::new(half_width, pilot_for(half_width)).on_rigs(rigs);
-        let budget = settings.budget.unwrap_or(BUDGET);
+        let usual = if rigs > 1 { BUDGET_OF_RIGS } else { BUDGET };
+        let budget = settings.budget.unwrap_or(usual);
         Self {
             setup,
             settings,

@@ -126,7 +126,7 @@ pub const KNOBS: &[Knob] = &[
     knob(
         "SNAPTAX_BUDGET",
         "MINUTES",
-        "time for the rounds of one measurement, 1 to 1440; a second one has twice as much [default: 30]",
+        "time for the rounds of one measurement, 1 to 1440; a second one has twice as much [default: 30, or 60 on several rigs]",
         |s, v| {
             s.budget = Some(Duration::from_secs(60 * number(v, 1..=1440)?));
             Ok(())

@@ -86,22 +86,26 @@ fn a_slower_cow_store_is_worse() {
 /// them in one request. So it takes a disk on which a large request counts as several, as on most that are rented:
 ///
 /// ```sh
-/// cargo experiments --io-size 16k --test trials every_page_twice -- --nocapture
+/// cargo experiments --iops 250 --io-size 16k --test trials every_page_twice -- --nocapture
 /// ```
 #[test]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
 #[file_serial(storage)]
 fn an_option_that_writes_every_page_twice_is_worse() {
     let profile = std::env::var("SNAPTAX_PROFILE").unwrap();
-    assert!(profile.ends_with("-16kib"), "run it with --io-size 16k: {profile}");
+    assert!(
+        profile.ends_with("-16kib"),
+        "run it with --iops 250 --io-size 16k: {profile}"
+    );
     let mut options = MysqldOptions {
         buffer_pool: Size::mib(64),
         ..MysqldOptions::default()
     };
     options.extra.push("innodb_doublewrite=DETECT_ONLY".to_owned());
     let comparisons = bench()
-        .load(load(8))
+        .load(load(4))
         .window(Duration::from_secs(10))
+        .half_width(0.15)
         .volume_size(Size::mib(512))
         .spare(Size::mib(8))
         .mysqld(options)
