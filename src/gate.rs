@@ -34,7 +34,7 @@
 //! `target/snaptax`.
 
 mod bounds;
-mod calibration;
+pub(crate) mod calibration;
 mod file;
 mod verdict;
 

@@ -55,9 +55,9 @@ impl Lookout {
         jumped.or_else(|| complained.map(|line| format!("the kernel said: {line}")))
     }
 
-    /// That the host had other things to do so far, if it had.
-    pub(super) fn busy_host(&self) -> Option<String> {
-        self.host_delay.disturbance(self.host_delay_percent()?)
+    /// That the host had other things to do in this share of the time, if that is too much.
+    pub(super) fn busy_host(&self, percent: f64) -> Option<String> {
+        self.host_delay.disturbance(percent)
     }
 
     /// Share of the time so far in which a processor was wanted and not given by the host, on average over this
@@ -194,7 +194,7 @@ mod tests {
         };
         std::fs::write(file.path(), told).unwrap();
         assert_eq!(lookout.host_delay_percent(), percent);
-        let busy = lookout.busy_host();
+        let busy = percent.and_then(|percent| lookout.busy_host(percent));
         assert_eq!(busy.is_some(), words.is_some());
         assert!(busy.unwrap_or_default().contains(words.unwrap_or_default()));
         assert_eq!(lookout.seen(), None);

@@ -46,6 +46,12 @@ pub enum Error {
         /// What there is.
         budget: Duration,
     },
+    /// A further rig has another disk than the first.
+    #[error("its disk is another than the first rig's: {difference}; see what else uses it, and run again")]
+    AnotherDisk {
+        /// What became different.
+        difference: String,
+    },
     /// The server did not come back to what it had put off in the warm-up.
     #[error(
         "round {round}: the server has not settled within {} s of load without the difference: {outside}; windows that \

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::progress::{say, step};
@@ -24,6 +24,9 @@ const BUDGET_OF_RIGS: Duration = Duration::from_secs(60 * 60);
 
 /// Mean latencies that a window must be long, so that what is cut at its edges does not matter.
 const LEAST_LATENCIES: f64 = 10.0;
+
+/// Seeds that a rig has for itself: far more than it has threads.
+const SEEDS_OF_A_RIG: u64 = 1 << 32;
 
 /// What the harness knows about the machine, as a JSON object of versions.
 const VERSIONS: &str = "SNAPTAX_VERSIONS";
@@ -66,16 +69,26 @@ impl<'a> Measurement<'a> {
     ) -> Result<Comparison, Error> {
         let mut rounds = self.rounds();
         rounds.require_budget()?;
+        let mut before: Option<Comparison> = None;
         loop {
             if self.plan.rigs() > 1 {
                 say(&format!("rig {} of {}", rounds.rigs() + 1, self.plan.rigs()));
             }
-            let keep = self.settings.keep && rounds.rigs() + 1 == self.plan.rigs();
-            let comparison = self.on_rig(1, &mut rounds, keep, difference)?.pop();
-            let comparison = comparison.ok_or(Error::Interrupted)?;
+            let begun = rounds.rigs();
+            let comparison = match (self.on_rig(1, &mut rounds, difference), before.take()) {
+                (Ok(mut comparisons), _) => comparisons.pop().ok_or(Error::Interrupted)?,
+                (Err(error), Some(before)) if !self.stop.load(Ordering::Relaxed) => {
+                    return Ok(Comparison {
+                        invalid: Some(format!("rig {}: {error}", begun + 1)),
+                        ..before
+                    });
+                }
+                (Err(error), _) => return Err(error),
+            };
             if comparison.invalid.is_some() || rounds.are_complete() {
                 return Ok(comparison);
             }
+            before = Some(comparison);
         }
     }
 
@@ -89,7 +102,7 @@ impl<'a> Measurement<'a> {
         self.plan = self.plan.on_rigs(1);
         let mut rounds = self.rounds();
         rounds.require_budget()?;
-        self.on_rig(comparisons, &mut rounds, self.settings.keep, difference)
+        self.on_rig(comparisons, &mut rounds, difference)
     }
 
     /// Builds a rig, measures, and removes the rig, or keeps it.
@@ -97,12 +110,15 @@ impl<'a> Measurement<'a> {
         &self,
         comparisons: usize,
         rounds: &mut Rounds,
-        keep: bool,
         difference: &mut impl FnMut(&Rig) -> Result<D, Error>,
     ) -> Result<Vec<Comparison>, Error> {
         let rig = Rig::build(self.setup, self.settings, self.stop)?;
-        let measured = self.measure(&rig, comparisons, rounds, difference);
-        let removed = match keep.then(|| rig.mark_kept()) {
+        let measured = rounds
+            .require_disk(rig.calibration())
+            .and_then(|()| self.measure(&rig, comparisons, rounds, difference));
+        // Of several rigs the last one is kept: nothing is measured after it.
+        let is_last = measured.is_err() || rounds.are_complete();
+        let removed = match (self.settings.keep && is_last).then(|| rig.mark_kept()) {
             Some(Ok(())) => {
                 say(&rig.keep());
                 Ok(())
@@ -126,7 +142,7 @@ impl<'a> Measurement<'a> {
     ) -> Result<Vec<Comparison>, Error> {
         let (oltp, stop, connect) = (&self.oltp, self.stop, rig.connect());
         // Another rig is another sample of what rigs differ by, the ids of its load included.
-        let seed = self.seed.wrapping_add(rounds.rigs() as u64);
+        let seed = seed_of(self.seed, rounds.rigs());
         step("prepare", || oltp.prepare(&connect, stop, |_| ()).map_err(Error::from))?;
         step("ageing", || oltp.age(&connect, !seed, stop).map_err(Error::from))?;
         let server = rig.server().description()?;
@@ -269,6 +285,13 @@ impl<'a> Measurement<'a> {
             ("volume", settings.volume_size.map(size)),
             ("snapshot", settings.snapshot_size.map(size)),
             ("chunk", settings.chunk_size.map(size)),
+            // A mean of several scatters less from run to run.
+            (
+                "rigs",
+                Some(self.plan.rigs())
+                    .filter(|rigs| *rigs > 1)
+                    .map(|rigs| rigs.to_string()),
+            ),
             ("", cfg!(debug_assertions).then(|| "unoptimised".to_owned())),
         ];
         let set = parts
@@ -300,6 +323,12 @@ fn short_windows(comparison: &Comparison) -> Option<String> {
             )
         })
     })
+}
+
+/// The seed of a rig, counted from 0: the first has the measurement's own. Threads add their number to it, so that those of
+/// two rigs must be far apart.
+fn seed_of(seed: u64, rig: usize) -> u64 {
+    seed.wrapping_add((rig as u64).wrapping_mul(SEEDS_OF_A_RIG))
 }
 
 /// What has become of a server that its clients lost.

@@ -6,7 +6,8 @@ use super::progress::say;
 use super::window::{Taken, Windows};
 use super::{Difference, Error, Rig};
 use crate::compare::{self, Plan};
-use crate::result::{Side, Window};
+use crate::gate;
+use crate::result::{Calibration, Side, Window};
 
 /// What a window usually takes beside its own length on a slow machine.
 const BETWEEN: Duration = Duration::from_secs(8);
@@ -25,6 +26,8 @@ pub(super) struct Rounds {
     /// Rounds on one rig that would be as precise as all rigs shall be; known after the pilot.
     wanted: usize,
     pub(super) windows: Vec<Window>,
+    /// What the disk of the first rig did.
+    disk: Option<Calibration>,
     /// Windows that were taken again.
     pub(super) again: usize,
     /// What differed on the with side.
@@ -42,6 +45,7 @@ impl Rounds {
             rigs: 0,
             wanted: plan.pilot(),
             windows: Vec::new(),
+            disk: None,
             again: 0,
             difference: "none".into(),
             invalid: None,
@@ -60,6 +64,12 @@ impl Rounds {
             minutes: needed.as_secs().div_ceil(60),
             budget: self.budget,
         })
+    }
+
+    /// All rigs must have the disk that the first one had.
+    pub(super) fn require_disk(&mut self, is: Calibration) -> Result<(), Error> {
+        let was = self.disk.get_or_insert(is);
+        gate::calibration::difference(was, &is).map_or(Ok(()), |difference| Err(Error::AnotherDisk { difference }))
     }
 
     /// Rigs that were begun.
@@ -206,19 +216,24 @@ impl Rounds {
     {
         loop {
             let mut taken = windows.take(round, side)?;
-            match taken.busy_host.take() {
-                Some(why) if taken.invalid.is_none() && self.again < MOST_AGAIN => {
-                    self.again += 1;
-                    say(&format!("round {round}: {why}; the window is taken again"));
-                }
-                Some(why) if taken.invalid.is_none() => {
-                    let why = format!("{why}, and {MOST_AGAIN} windows were taken again before");
-                    taken.invalid = Some(why);
-                    return Ok(taken);
-                }
-                _ => return Ok(taken),
+            let Some(busy) = taken.busy_host.take().filter(|_| taken.invalid.is_none()) else {
+                return Ok(taken);
+            };
+            if let Err(why) = self.may_take_again(&busy) {
+                taken.invalid = Some(why);
+                return Ok(taken);
             }
+            say(&format!("round {round}: {busy}; the window is taken again"));
         }
+    }
+
+    /// Counts a window of a busy host; why not, where there were as many as may be.
+    fn may_take_again(&mut self, busy: &str) -> Result<(), String> {
+        if self.again == MOST_AGAIN {
+            return Err(format!("{busy}, and {MOST_AGAIN} windows were taken again before"));
+        }
+        self.again += 1;
+        Ok(())
     }
 
     pub(super) fn under_way(&self) -> usize {
@@ -282,6 +297,31 @@ mod tests {
         // 45 s a round.
         let rounds = rounds(plan, minutes).affordable(wanted, Duration::from_secs(8 * 45));
         assert_eq!(plan.total(rounds), total);
+    }
+
+    #[test]
+    fn the_fourth_window_of_a_busy_host_voids_the_measurement() {
+        let mut rounds = rounds(Plan::new(0.1, 6), 30);
+        for _ in 0..3 {
+            rounds.may_take_again("busy").unwrap();
+        }
+        let why = rounds.may_take_again("busy").unwrap_err();
+        assert_eq!(why, "busy, and 3 windows were taken again before");
+        assert_eq!(rounds.again, 3);
+    }
+
+    #[test]
+    fn a_rig_on_another_disk_than_the_first_is_refused() {
+        let disk = |iops| Calibration {
+            iops,
+            write_mib_per_second: 200.0,
+            flush_milliseconds: 1.0,
+        };
+        let mut rounds = rounds(Plan::new(0.03, 16).on_rigs(6), 60);
+        rounds.require_disk(disk(400.0)).unwrap();
+        rounds.require_disk(disk(380.0)).unwrap();
+        let error = rounds.require_disk(disk(210.0)).unwrap_err().to_string();
+        assert!(error.contains("were 400 and are 210"), "{error}");
     }
 
     #[rstest]

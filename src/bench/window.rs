@@ -190,11 +190,12 @@ where
             .zip(Processor::now())
             .map(|(earlier, now)| now.shares(earlier, elapsed));
         let disturbance = lookout.seen();
+        let host_delay_percent = lookout.host_delay_percent();
         Ok(Cut {
             engine,
-            host_delay_percent: lookout.host_delay_percent(),
+            host_delay_percent,
             invalid: disturbance.or_else(|| restarts(&sample)),
-            busy_host: lookout.busy_host(),
+            busy_host: host_delay_percent.and_then(|percent| lookout.busy_host(percent)),
             sample,
             disk_busy_percent,
             processor_shares,

@@ -110,6 +110,17 @@ mod tests {
     }
 
     #[test]
+    fn what_scatters_on_a_later_rig_widens_the_interval() {
+        let pilot = vec![1.0, 1.1, 1.0, 1.1];
+        let of = |other: &[f64]| {
+            Interval::student(&[pilot.clone(), other.to_vec()], 4)
+                .unwrap()
+                .half_width
+        };
+        assert!(of(&[1.0, 9.0]) > 10.0 * of(&[1.0, 1.1]));
+    }
+
+    #[test]
     fn one_value_has_no_interval() {
         assert!(Interval::student(&[vec![0.1]], 8).is_none());
         assert!(Interval::student(&[], 8).is_none());

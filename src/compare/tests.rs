@@ -71,6 +71,8 @@ fn the_pilot_goes_by_the_half_width(#[case] half_width: f64, #[case] rounds: usi
 #[rstest]
 #[case::coarse(0.10, 1)]
 #[case::usual(0.05, 1)]
+#[case::no_longer_fine(0.041, 1)]
+#[case::just_fine(0.04, 6)]
 #[case::fine(0.03, 6)]
 fn the_rigs_go_by_the_half_width(#[case] half_width: f64, #[case] rigs: usize) {
     assert_eq!(rigs_for(half_width), rigs);

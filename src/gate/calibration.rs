@@ -18,7 +18,7 @@ const FLUSH_MILLISECONDS: f64 = 5.0;
 
 /// What became different, as in `random writes per second were 396 and are 210, by a factor of 1.89 (1.25 is
 /// tolerated)`; `None` while the disk passes for the same.
-pub(super) fn difference(was: &Calibration, is: &Calibration) -> Option<String> {
+pub(crate) fn difference(was: &Calibration, is: &Calibration) -> Option<String> {
     let writes = if (was.iops * is.iops).sqrt() < FAST {
         WRITES
     } else {

@@ -24,7 +24,7 @@ fn as_user(line: &str) -> Output {
         .args(["sh", "-c", line])
         .env("HOME", "/home/somebody")
         .env(VICTIM, "1");
-    command.deadline(Duration::from_secs(400)).output().unwrap()
+    command.deadline(Duration::from_secs(600)).output().unwrap()
 }
 
 #[test]
