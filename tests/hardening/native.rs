@@ -12,10 +12,10 @@ use crate::require_guest;
 
 const USER: &str = "somebody";
 
-/// What the victim says when its server runs on its volume.
-const MIDWAY: &str = "server:";
+/// What the victim says when its server's container has been on its volume for some seconds.
+const MIDWAY: &str = "server ... 16 s";
 
-/// It takes 50 s to come to that on an emulated processor.
+/// It takes 35 s to come to that on an emulated processor.
 const PATIENCE: Duration = Duration::from_secs(200);
 
 fn as_user(line: &str) -> Output {
@@ -24,12 +24,12 @@ fn as_user(line: &str) -> Output {
         .args(["sh", "-c", line])
         .env("HOME", "/home/somebody")
         .env(VICTIM, "1");
-    command.deadline(Duration::from_secs(600)).output().unwrap()
+    command.deadline(Duration::from_secs(200)).output().unwrap()
 }
 
 #[test]
 #[ignore = "needs root, device-mapper and Docker; `cargo experiments` provides them"]
-fn a_user_is_told_at_once_what_is_missing_and_with_sudo_it_runs_on_two_rigs_also_after_a_killed_one() {
+fn a_user_is_told_at_once_what_is_missing_and_with_sudo_it_runs_also_after_a_killed_one() {
     require_guest("this makes a user who may do anything");
     Command::new("useradd").args(["--create-home", USER]).run().unwrap();
     fs::write("/etc/sudoers.d/somebody", format!("{USER} ALL=(ALL) NOPASSWD: ALL\n")).unwrap();
@@ -62,13 +62,11 @@ fn a_user_is_told_at_once_what_is_missing_and_with_sudo_it_runs_on_two_rigs_also
     }
     killed.kill().unwrap();
     killed.wait().unwrap();
-    println!("killed; once more with sudo, on two rigs");
-    let scale = "SNAPTAX_RIGS=2 SNAPTAX_THREADS=1 SNAPTAX_TIME=3";
-    let with_sudo = as_user(&format!("sudo -E env \"PATH=$PATH\" {scale} {experiment}"));
+    println!("killed; once more with sudo");
+    let with_sudo = as_user(&format!("sudo -E env \"PATH=$PATH\" {experiment}"));
     let said = with_sudo.stdout + &with_sudo.stderr;
     assert!(with_sudo.status.success(), "{said}");
     assert!(said.contains("was killed; removing what it left"), "{said}");
-    assert!(said.contains("rig 2 of 2"), "{said}");
     assert_nothing_is_left(&work_dir);
     fs::remove_file(log).unwrap();
 }

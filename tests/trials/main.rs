@@ -4,10 +4,12 @@
 //! cargo experiments --test trials --timeout 120 a_side_compared_with_itself -- --nocapture
 //! ```
 //!
-//! Each trial makes ten comparisons on one rig, prints them, and leaves them in `results.json`.
+//! Each trial makes ten comparisons on one rig, prints them, and leaves them in `results.json`; but that of several rigs,
+//! which takes four minutes.
 #![expect(clippy::unwrap_used)]
 
 mod regressions;
+mod rigs;
 
 use std::time::Duration;
 
