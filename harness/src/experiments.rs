@@ -19,7 +19,7 @@ use crate::cache::Cache;
 use crate::cargo::{self, Workspace};
 use crate::cli::{Accel, Run};
 use crate::exit::Exit;
-use crate::guest::qemu::{Accelerator, Machine};
+use crate::guest::qemu::{Accelerator, Machine, Throttle};
 use crate::image::initramfs::Kernel;
 use crate::image::root::Root;
 use crate::image::server::{Server, Workshop};
@@ -324,8 +324,10 @@ impl Images {
             run: directory.to_owned(),
             workspace: workspace.root.clone(),
             machine: self.machine,
-            iops: run.iops,
-            io_size: run.io_size.map(Size::as_bytes),
+            throttle: Throttle {
+                iops: run.iops,
+                io_size: run.io_size.map(Size::as_bytes),
+            },
             timeout: run.timeout,
             vmlinuz: self.kernel.vmlinuz.clone(),
             initramfs: self.kernel.initramfs.clone(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::guest::qemu::Machine;
+use crate::guest::qemu::{Machine, Throttle};
 
 /// Names the file with the plan, for the one cargo call.
 pub(crate) const PLAN: &str = "SNAPTAX_PLAN";
@@ -24,9 +24,7 @@ pub(crate) struct Plan {
     /// The virtual machine.
     pub(crate) machine: Machine,
     /// The measured disk's limit.
-    pub(crate) iops: u32,
-    /// Bytes of one request of it; `None` where size does not matter.
-    pub(crate) io_size: Option<u64>,
+    pub(crate) throttle: Throttle,
     /// Minutes the test binary may take.
     pub(crate) timeout: u64,
     /// The kernel.

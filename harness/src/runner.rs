@@ -11,7 +11,7 @@ use walkdir::WalkDir;
 use crate::cache::{self, Cache};
 use crate::file;
 use crate::guest::job::{self, Job, exports, quoted};
-use crate::guest::qemu::{Drive, Format, Throttle};
+use crate::guest::qemu::{Drive, Format};
 use crate::guest::{self, Boot, returned};
 use crate::image::{self, disk, initramfs::Kernel};
 use crate::interrupt::Interrupt;
@@ -187,14 +187,10 @@ fn drives(plan: &Plan, docker: PathBuf) -> Vec<Drive> {
         read_only: false,
         throttle,
     };
-    let throttle = Throttle {
-        iops: plan.iops,
-        io_size: plan.io_size,
-    };
     vec![
         Drive::read_only("root", &plan.root),
         writable("docker", docker, Format::Qcow2, None),
-        writable("measured", plan.measured.clone(), Format::Raw, Some(throttle)),
+        writable("measured", plan.measured.clone(), Format::Raw, Some(plan.throttle)),
     ]
 }
 
@@ -248,10 +244,10 @@ fn environment(plan: &Plan, callers: impl Iterator<Item = (OsString, OsString)>)
         })
         .collect();
     let given = |name: &str| variables.iter().any(|(known, _)| known == name);
-    let io_size = plan.io_size.map_or(String::new(), |bytes| {
+    let io_size = plan.throttle.io_size.map_or(String::new(), |bytes| {
         format!("-{}", Size::bytes(bytes)).replace(' ', "").to_lowercase()
     });
-    let profile = format!("guest-{}-{}iops{io_size}", plan.machine.accelerator, plan.iops);
+    let profile = format!("guest-{}-{}iops{io_size}", plan.machine.accelerator, plan.throttle.iops);
     let profile = (!given("SNAPTAX_PROFILE")).then_some(("SNAPTAX_PROFILE", profile));
     let versions = serde_json::to_string(&plan.versions).unwrap_or_default();
     let own = [
@@ -281,7 +277,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::guest::qemu::{Accelerator, Machine};
+    use crate::guest::qemu::{Accelerator, Machine, Throttle};
 
     fn plan() -> Plan {
         Plan {
@@ -293,8 +289,10 @@ mod tests {
                 processors: 2,
                 memory_mib: 2560,
             },
-            iops: 400,
-            io_size: None,
+            throttle: Throttle {
+                iops: 400,
+                io_size: None,
+            },
             timeout: 60,
             vmlinuz: "/c/vmlinuz".into(),
             initramfs: "/c/initramfs".into(),
@@ -310,10 +308,8 @@ mod tests {
 
     #[test]
     fn a_disk_whose_requests_have_a_size_is_another_profile() {
-        let plan = Plan {
-            io_size: Some(16 << 10),
-            ..plan()
-        };
+        let mut plan = plan();
+        plan.throttle.io_size = Some(16 << 10);
         let variables = environment(&plan, std::iter::empty());
         let profile = variables.iter().find(|(name, _)| name == "SNAPTAX_PROFILE").unwrap();
         assert_eq!(profile.1, "guest-tcg-400iops-16kib");

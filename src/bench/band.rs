@@ -79,13 +79,12 @@ impl EngineBand {
         let pool_pages = seen.last().map_or(0, |state| state.pool_pages);
         // A server that has nearly nothing put off is not to be held to exactly that.
         let least = pool_pages / LEAST_DIRTY;
+        let youngest = scaled(at(&age, 0), 1.0 - CHECKPOINT_AGE_SLACK);
         Self {
             low: EngineState {
                 dirty_pages: at(&dirty, outside).saturating_sub(least),
                 pool_pages,
-                checkpoint_age: Some(scaled(at(&age, 0), 1.0 - CHECKPOINT_AGE_SLACK))
-                    .filter(|age| *age > LITTLE_AGE)
-                    .unwrap_or(0),
+                checkpoint_age: if youngest > LITTLE_AGE { youngest } else { 0 },
                 history_length: 0,
             },
             high: EngineState {

@@ -71,15 +71,15 @@ impl<'a> Measurement<'a> {
         rounds.require_budget()?;
         let mut before: Option<Comparison> = None;
         loop {
+            let rig = rounds.rigs() + 1;
             if self.plan.rigs() > 1 {
-                say(&format!("rig {} of {}", rounds.rigs() + 1, self.plan.rigs()));
+                say(&format!("rig {rig} of {}", self.plan.rigs()));
             }
-            let begun = rounds.rigs();
             let comparison = match (self.on_rig(1, &mut rounds, difference), before.take()) {
                 (Ok(mut comparisons), _) => comparisons.pop().ok_or(Error::Interrupted)?,
                 (Err(error), Some(before)) if !self.stop.load(Ordering::Relaxed) => {
                     return Ok(Comparison {
-                        invalid: Some(format!("rig {}: {error}", begun + 1)),
+                        invalid: Some(format!("rig {rig}: {error}")),
                         ..before
                     });
                 }
@@ -306,13 +306,10 @@ impl<'a> Measurement<'a> {
 /// A side is looked at as a whole: a window in which the server stalls is not too short, it is what was to be measured.
 fn short_windows(comparison: &Comparison) -> Option<String> {
     let threads = f64::from(comparison.load.threads);
-    [Side::Without, Side::With].into_iter().find_map(|side| {
+    let sides = [(Side::Without, "without"), (Side::With, "with")];
+    sides.into_iter().find_map(|(side, of)| {
         let transactions = comparison.mean(side, |window| Some(window.counts.transactions as f64))?;
         let latencies = transactions / threads;
-        let of = match side {
-            Side::Without => "without",
-            Side::With => "with",
-        };
         (latencies < LEAST_LATENCIES).then(|| {
             let length = comparison.load.window_seconds;
             format!(

@@ -105,7 +105,6 @@ fn an_option_that_writes_every_page_twice_is_worse() {
     let comparisons = bench()
         .load(load(4))
         .window(Duration::from_secs(10))
-        .half_width(0.10)
         .volume_size(Size::mib(512))
         .spare(Size::mib(8))
         .mysqld(options)

@@ -57,7 +57,7 @@ pub(crate) struct Drive {
 }
 
 /// A limit of a disk.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Throttle {
     /// Requests per second, reads and writes together.
     pub(crate) iops: u32,
