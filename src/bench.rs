@@ -33,7 +33,7 @@ mod rounds;
 mod window;
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, RangeInclusive};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -54,6 +54,9 @@ use crate::storage::{Filesystem, FoundRun, RunId};
 use crate::workload::Oltp;
 use rstest::fixture;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Half-widths that may be aimed at, as those of `SNAPTAX_HALF_WIDTH`.
+const HALF_WIDTHS: RangeInclusive<f64> = 0.005..=0.5;
 
 /// Where an experiment begins. Costs nothing until something is measured.
 #[derive(Debug, Clone, Default)]
@@ -158,8 +161,8 @@ where
         self
     }
 
-    /// The half-width of the throughput interval to aim at, `(ln high - ln low) / 2`; 0.10, about 10 %, unless
-    /// said, or `SNAPTAX_HALF_WIDTH`.
+    /// The half-width of the throughput interval to aim at, `(ln high - ln low) / 2`, 0.005 to 0.5; 0.10, about 10 %,
+    /// unless said, or `SNAPTAX_HALF_WIDTH`.
     #[must_use]
     pub fn half_width(mut self, half_width: f64) -> Self {
         self.setup.half_width = half_width;
@@ -222,6 +225,9 @@ where
 
     fn run<T>(&mut self, measure: impl FnOnce(Measurement<'_>, &mut F) -> Result<T, Error>) -> Result<T, Error> {
         let settings = Settings::from_env().map_err(Error::Settings)?;
+        if !HALF_WIDTHS.contains(&self.setup.half_width) {
+            return Err(Error::HalfWidth(self.setup.half_width));
+        }
         let stop = signals()?;
         check(stop)?;
         // Before the look at the free space, which it may make.

@@ -34,6 +34,7 @@ mod outlier;
 mod percentile;
 mod plan;
 mod rounds;
+mod short;
 
 pub use change::changes;
 pub use correlation::Correlation;
@@ -43,6 +44,7 @@ pub use plan::{PILOT, Plan, order, pilot_for, rigs_for};
 use crate::result::{Counts, Figure, Side, Window};
 use interval::Interval;
 use rounds::{Round, by_rig, log_ratios, pair};
+pub(crate) use short::short;
 
 /// What the rounds say. A figure that they do not suffice for is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

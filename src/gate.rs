@@ -36,10 +36,12 @@
 mod bounds;
 pub(crate) mod calibration;
 mod file;
+mod runs;
 mod verdict;
 
 pub use bounds::Bounds;
 pub use file::Site;
+pub use runs::{Proposal, Refusal, propose};
 pub use verdict::judge;
 
 #[doc(hidden)]

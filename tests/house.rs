@@ -17,7 +17,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sweep", &["command", "storage"]),
     ("workload", &["result"]),
     ("compare", &["result"]),
-    ("report", &["result"]),
+    ("report", &["result", "text"]),
     ("gate", &["compare", "report", "result", "settings"]),
     (
         "bench",

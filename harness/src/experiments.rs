@@ -85,11 +85,16 @@ pub(crate) fn run(run: &Run, variables: &[(&str, String)], interrupt: &Interrupt
     if interrupt.is_set() || outcome.interrupted {
         return Ok(Exit::Interrupted);
     }
-    remember(&base, &directory)?;
     let records = records(&directory)?;
     show(&records, &directory);
     let passed = status.success() && outcome.code == Some(0);
-    Ok(Exit::of_run(&records, settings.gate, passed))
+    let exit = Exit::of_run(&records, settings.gate, passed);
+    match remember(&base, &directory) {
+        // A verdict that fails is not to be hidden by a history that cannot be written.
+        Err(error) if exit != Exit::Within => progress.note(&format!("not in the history: {error}")),
+        remembered => remembered?,
+    }
+    Ok(exit)
 }
 
 /// cargo ends at once when it is told to; the runner that it started ends its guest first, and writes this then.

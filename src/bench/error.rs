@@ -30,15 +30,21 @@ pub enum Error {
     /// SNAPTAX_KEEP is set, and one experiment of this process was kept.
     #[error("SNAPTAX_KEEP keeps one experiment at a time: name one, with --exact, or unset it")]
     Kept,
+    /// A half-width that cannot be aimed at.
+    #[error("half_width({0}) is not within 0.005 to 0.5: 0.05 is about 5 %")]
+    HalfWidth(f64),
     /// The pilot, and the least that further rigs take, do not fit into the budget.
     #[error(
         "{windows} windows of {} s take at least {minutes} minutes, and the budget is {}; set SNAPTAX_BUDGET to \
-         {minutes} or more (and, in a guest, --timeout to three times as much, for a second measurement, and 30 more)",
-        length.as_secs(), budget.as_secs() / 60
+         {minutes} or more (and, in a guest, --timeout to three times as much, for a second measurement, and 30 more), \
+         or SNAPTAX_TIME to less{}",
+        length.as_secs(), budget.as_secs() / 60, if *rigs > 1 { ", or SNAPTAX_RIGS to fewer" } else { "" }
     )]
     Budget {
         /// Windows of the pilot and of the other rigs.
         windows: usize,
+        /// Rigs that they are on.
+        rigs: usize,
         /// Length of each.
         length: Duration,
         /// Minutes needed.

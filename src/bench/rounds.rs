@@ -60,6 +60,7 @@ impl Rounds {
         }
         Err(Error::Budget {
             windows: 2 * self.plan.total(0),
+            rigs: self.plan.rigs(),
             length: self.length,
             minutes: needed.as_secs().div_ceil(60),
             budget: self.budget,

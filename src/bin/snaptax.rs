@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use snaptax::compare;
-use snaptax::gate::Bounds;
+use snaptax::gate::{self, Proposal};
 use snaptax::host::{self, Finding};
 use snaptax::report::history::{self, Series};
 use snaptax::report::json;
@@ -82,7 +82,7 @@ enum Command {
         /// Only experiments whose name contains one of these
         #[arg(value_name = "FILTER")]
         filters: Vec<String>,
-        /// How many runs to show; changes are looked for among all
+        /// How many runs to show; changes are looked for among the newest 300
         #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
         last: u32,
         /// The history [default: results.jsonl in SNAPTAX_OUTPUT, or target/snaptax]
@@ -239,27 +239,15 @@ fn bounds(filters: &[String], last: usize, file: Option<PathBuf>) -> (String, u8
     let mut proposed = Vec::new();
     for series in series {
         let of = format!("{} on {}", series.name, series.profile);
-        let runs = series.measurements(last);
-        let since = series.log_ratios().len().saturating_sub(last);
-        let change = compare::changes(&series.log_ratios())
-            .into_iter()
-            .rfind(|change| *change > since);
-        let problem = if runs.len() < last {
-            format!(
-                "{} runs from which something may be concluded, and {last} are needed",
-                runs.len()
-            )
-        } else if let Some(change) = change {
-            let newer = series.log_ratios().len() - change;
-            format!("the ratio came to a new level within the last {last} runs; only {newer} are of that level")
-        } else {
-            if let Some(bounds) = Bounds::from_runs(&runs) {
+        match gate::propose(&series, last) {
+            Ok(Proposal { bounds, remarks }) => {
+                for remark in remarks {
+                    complain(&format!("{of}: note: {remark}"));
+                }
                 proposed.push(format!("# {of}, from {last} runs\n{bounds}"));
-                continue;
             }
-            "one of the runs was on a clearly different disk than the last one (see their calibration)".to_owned()
-        };
-        complain(&format!("{of}: {problem}"));
+            Err(refusal) => complain(&format!("{of}: {refusal}")),
+        }
     }
     let code = if proposed.is_empty() { USAGE } else { 0 };
     (proposed.join("\n"), code)
@@ -279,10 +267,12 @@ fn series(filters: &[String], file: Option<PathBuf>) -> Result<Vec<Series>, u8> 
         ENVIRONMENT
     })?;
     if broken > 0 {
-        complain(&format!(
-            "{}: {broken} lines are no results of this version",
-            file.display()
-        ));
+        let lines = if broken == 1 {
+            "1 line is no result"
+        } else {
+            &format!("{broken} lines are no results")
+        };
+        complain(&format!("{}: {lines} of this version", file.display()));
     }
     let mut found = history::series(entries);
     found.retain(|series| filters.is_empty() || filters.iter().any(|filter| series.name.contains(filter)));

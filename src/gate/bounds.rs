@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ChiSquared, ContinuousCDF, StudentsT};
 
 use super::calibration;
 use crate::result::{Calibration, Comparison, Figure, Range, Ranges};
@@ -44,6 +44,10 @@ const BEYOND: f64 = 0.005;
 
 /// The same of the p95 latency: its intervals are narrow by luck now and then, so that most of what is beyond fails.
 const BEYOND_P95: f64 = 0.0005;
+
+/// How rarely runs of unchanged code are as far apart as those that are refused. It is far rarer than a false alarm, for
+/// machines on which rigs differ by twice what is presumed must have bounds, too.
+const TOO_FAR_APART: f64 = 1e-4;
 
 /// The bounds of one experiment on one profile: the body of a snapshot file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -110,8 +114,7 @@ impl Bounds {
         if runs.len() < FEWEST_RUNS || calibrations().any(another_disk) {
             return None;
         }
-        let coarsest = runs.iter().map(|run| run.target_half_width).fold(0.0, f64::max);
-        let presumed = if coarsest < 0.05 { PRESUMED_FINE } else { PRESUMED };
+        let presumed = presumed(runs);
         let throughput: Option<Vec<Figure>> = runs.iter().map(|run| run.throughput).collect();
         let p95_latency: Option<Vec<Figure>> = runs.iter().map(|run| run.p95_latency).collect();
         Some(Self {
@@ -120,6 +123,17 @@ impl Bounds {
             calibration: runs.last().and_then(|run| written(run.calibration.as_ref()?)),
             reason: None,
         })
+    }
+
+    /// The standard deviation of the runs' log-ratios and the one to be expected of unchanged code, if chance hardly ever
+    /// makes so large a one of that.
+    pub(super) fn excess_scatter(runs: &[Comparison]) -> Option<(f64, f64)> {
+        let figures: Vec<Figure> = runs.iter().filter_map(|run| run.throughput).collect();
+        let (_, squares) = centre_and_squares(&figures);
+        let expected = presumed(runs).powi(2) + of_intervals(&figures);
+        let freedom = figures.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
+        let most = ChiSquared::new(freedom).ok()?.inverse_cdf(1.0 - TOO_FAR_APART);
+        (squares > most * expected).then(|| ((squares / freedom).sqrt(), expected.sqrt()))
     }
 
     /// The ranges alone.
@@ -166,6 +180,25 @@ impl Bounds {
     }
 }
 
+/// The presumed standard deviation of throughput between runs of this precision.
+fn presumed(runs: &[Comparison]) -> f64 {
+    let coarsest = runs.iter().map(|run| run.target_half_width).fold(0.0, f64::max);
+    if coarsest < 0.05 { PRESUMED_FINE } else { PRESUMED }
+}
+
+/// The mean of log-ratios, and the sum of their squared distances from it.
+fn centre_and_squares(figures: &[Figure]) -> (f64, f64) {
+    let logs = || figures.iter().map(|figure| figure.ratio.ln());
+    let centre = logs().sum::<f64>() / figures.len() as f64;
+    (centre, logs().map(|log| (log - centre).powi(2)).sum())
+}
+
+/// The variance of a run as its interval tells it: two standard errors make a half-width, a little more with few rounds.
+fn of_intervals(figures: &[Figure]) -> f64 {
+    let variances = figures.iter().map(|figure| (figure.half_width() / 2.0).powi(2));
+    variances.sum::<f64>() / figures.len() as f64
+}
+
 /// A calibration with three digits; `None` if it is none.
 fn written(calibration: &Calibration) -> Option<Calibration> {
     calibration::check(calibration).ok()?;
@@ -174,6 +207,17 @@ fn written(calibration: &Calibration) -> Option<Calibration> {
         write_mib_per_second: rounded(calibration.write_mib_per_second, f64::round),
         flush_milliseconds: rounded(calibration.flush_milliseconds, f64::round),
     })
+}
+
+impl From<Ranges> for Bounds {
+    fn from(ranges: Ranges) -> Self {
+        Self {
+            throughput: ranges.throughput,
+            p95_latency: ranges.p95_latency,
+            calibration: None,
+            reason: None,
+        }
+    }
 }
 
 impl Range {
@@ -188,13 +232,9 @@ impl Range {
     /// Where the next run's ratio is, but for a chance of `beyond` at either end.
     fn predicted(figures: &[Figure], presumed: f64, beyond: f64) -> Option<Self> {
         let n = figures.len() as f64;
-        let mean = |value: &dyn Fn(&Figure) -> f64| figures.iter().map(value).sum::<f64>() / n;
-        let centre = mean(&|figure| figure.ratio.ln());
-        let squares = n * mean(&|figure| (figure.ratio.ln() - centre).powi(2));
-        // Two standard errors make a half-width, a little more with few rounds.
-        let of_intervals = mean(&|figure| (figure.half_width() / 2.0).powi(2));
+        let (centre, squares) = centre_and_squares(figures);
         let freedom = PRESUMED_FREEDOM + n - 1.0;
-        let variance = (PRESUMED_FREEDOM * (presumed.powi(2) + of_intervals) + squares) / freedom;
+        let variance = (PRESUMED_FREEDOM * (presumed.powi(2) + of_intervals(figures)) + squares) / freedom;
         let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(1.0 - beyond);
         let distance = t * (variance * (1.0 + 1.0 / n)).sqrt();
         Some(Self {

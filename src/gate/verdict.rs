@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::calibration;
 use crate::compare;
 use crate::report::number;
-use crate::result::{Comparison, Figure, Range, Verdict};
+use crate::result::{Comparison, Figure, Range, Side, Verdict};
 
 /// Which side of its bounds a ratio must not be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ enum Bad {
 /// - `Invalid`: something happened after which nothing may be concluded.
 /// - `Worse`: the whole interval of a ratio is beyond the bad side of its bounds.
 /// - `Inconclusive`: rounds that follow from each other; bounds of another calibration; an estimate outside its bounds with an interval that
-///   reaches into them; a throughput less precise than was aimed at.
+///   reaches into them; a throughput less precise than was aimed at, or than the bounds are wide.
 /// - `Better`: the whole interval of a ratio is beyond the good side, and no other is worse or in doubt.
 /// - `Within`: every estimate is inside.
 ///
@@ -33,7 +33,7 @@ pub fn judge(comparison: &Comparison, bounds: &Bounds) -> (Verdict, String) {
     if let Some(refusal) = refusal(comparison, bounds) {
         return (Verdict::Inconclusive, refusal);
     }
-    let imprecise = imprecision(comparison);
+    let imprecise = imprecision(comparison).or_else(|| coarseness(throughput, bounds.throughput));
     let mut findings = vec![judge_figure(
         "throughput",
         throughput,
@@ -101,6 +101,12 @@ pub(super) fn imprecision(comparison: &Comparison) -> Option<String> {
     })
 }
 
+/// Whether the throughput is too imprecise for these bounds, whatever was aimed at.
+fn coarseness(throughput: &Figure, bounds: Range) -> Option<String> {
+    let beyond = throughput.low < bounds.low && throughput.high > bounds.high;
+    beyond.then(|| "its interval reaches beyond them on both sides; aim at a smaller half-width".into())
+}
+
 fn judge_figure(name: &str, figure: &Figure, range: Range, bad: Bad, imprecise: Option<String>) -> (Verdict, String) {
     let shown = format!("{name} ratio {}", number::ratio(figure));
     let below = figure.high < range.low;
@@ -129,6 +135,11 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     if comparison.throughput.is_some_and(|figure| figure.low > 1.0) {
         notes.push("the difference made the server faster, which is suspicious".to_owned());
+    }
+    if let Some(short) = compare::short(comparison, Side::With) {
+        notes.push(format!(
+            "with the difference, {short}: without that, latencies are not judged"
+        ));
     }
     if let Some(correlation) = compare::correlation(&comparison.windows).filter(|found| found.is_notable()) {
         notes.push(format!(
@@ -185,6 +196,7 @@ mod tests {
     #[case::wholly_above((0.6, 0.58, 0.62), GOOD_P95, Verdict::Better, "wholly above its bounds 0.4 to 0.5, which are loose")]
     #[case::above_but_reaching_in((0.51, 0.49, 0.53), GOOD_P95, Verdict::Inconclusive, "outside its bounds")]
     #[case::imprecise((0.45, 0.42, 0.48), GOOD_P95, Verdict::Inconclusive, "half-width is 6.7 %, not the 5.0 %")]
+    #[case::wider_than_its_bounds((0.45, 0.39, 0.51), GOOD_P95, Verdict::Inconclusive, "half-width is 13")]
     #[case::p95_worse((0.45, 0.44, 0.46), Some((3.5, 3.1, 3.9)), Verdict::Worse, "p95 latency ratio 3.50 (3.10 to 3.90) is wholly above")]
     #[case::p95_better((0.45, 0.44, 0.46), Some((1.5, 1.3, 1.9)), Verdict::Better, "wholly below its bounds 2 to 3, which are loose")]
     #[case::p95_reaching_in((0.45, 0.44, 0.46), Some((3.1, 2.9, 3.3)), Verdict::Inconclusive, "p95 latency ratio")]
@@ -300,6 +312,53 @@ mod tests {
         let (low, high) = (0.45 * (-0.05_f64).exp(), 0.45 * 0.05_f64.exp());
         let (verdict, reason) = judge(&comparison((0.45, low, high), GOOD_P95), &THROUGHPUT_ONLY);
         assert_eq!(verdict, Verdict::Within, "{reason}");
+    }
+
+    #[test]
+    fn an_interval_wider_than_the_bounds_is_inconclusive_however_little_was_aimed_at() {
+        let mut coarse = comparison((0.45, 0.39, 0.51), GOOD_P95);
+        coarse.target_half_width = 0.5;
+        let (verdict, reason) = judge(&coarse, &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Inconclusive);
+        assert!(reason.contains("reaches beyond them on both sides"), "{reason}");
+        coarse.throughput = Some(figure((0.45, 0.39, 0.49)));
+        assert_eq!(judge(&coarse, &THROUGHPUT_ONLY).0, Verdict::Within);
+    }
+
+    /// Windows of this many transactions by 16 threads on each side, in three rounds.
+    fn slowed(without: u64, with: u64, throughput: (f64, f64, f64)) -> Comparison {
+        let mut slowed = comparison(throughput, None);
+        slowed.load.threads = 16;
+        slowed.load.window_seconds = 20.0;
+        slowed.windows = rounds([0.3; 3]);
+        for window in &mut slowed.windows {
+            window.counts.transactions = if window.side == Side::Without { without } else { with };
+        }
+        slowed
+    }
+
+    #[rstest]
+    #[case::worse((0.30, 0.28, 0.32), Verdict::Worse)]
+    #[case::within((0.45, 0.44, 0.46), Verdict::Within)]
+    fn a_server_so_slow_that_its_windows_are_short_is_judged_by_throughput(
+        #[case] throughput: (f64, f64, f64),
+        #[case] verdict: Verdict,
+    ) {
+        let bounds = Bounds {
+            p95_latency: Some(P95),
+            ..THROUGHPUT_ONLY
+        };
+        let (judged, reason) = judge(&slowed(320, 96, throughput), &bounds);
+        assert_eq!(judged, verdict, "{reason}");
+        assert!(
+            reason.contains("with the difference, windows of 20 s are only 6.0 mean latencies long"),
+            "{reason}"
+        );
+        assert!(
+            !judge(&slowed(320, 160, throughput), &bounds)
+                .1
+                .contains("mean latencies")
+        );
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use jiff::{Timestamp, tz::TimeZone};
@@ -11,10 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use super::json::Error;
 use super::number::{digits, interval};
-use crate::result::{Comparison, Record, Verdict};
+use crate::result::{Comparison, Figure, Record, Verdict};
+use crate::text::printable;
 
 /// Name of the file in its directory.
 pub const FILE_NAME: &str = "results.jsonl";
+
+/// Ratios that a measurement may give.
+const RATIOS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// A line of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,10 +45,21 @@ impl Entry {
 
     /// The throughput ratio, unless nothing may be concluded from it.
     fn ratio(&self) -> Option<f64> {
-        let throughput = self.record.comparison.throughput?;
-        let ratio = Some(throughput.ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0);
-        ratio.filter(|_| self.record.verdict != Verdict::Invalid)
+        let Comparison {
+            throughput,
+            p95_latency,
+            ..
+        } = &self.record.comparison;
+        let sound = throughput.iter().chain(p95_latency).all(is_sound);
+        let usable = sound && self.record.verdict != Verdict::Invalid;
+        throughput.filter(|_| usable).map(|figure| figure.ratio)
     }
+}
+
+/// Whether these can be figures at all: a file may have been edited.
+fn is_sound(figure: &Figure) -> bool {
+    let Figure { ratio, low, high, .. } = *figure;
+    (RATIOS.contains(&low) && RATIOS.contains(&high)) && (low..=high).contains(&ratio)
 }
 
 /// Where the history is: in the directory set, else beside the results of the latest run.
@@ -65,22 +81,34 @@ pub fn append(path: &Path, entries: &[Entry]) -> Result<(), Error> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let mut lines = Vec::new();
+        // What a kill has cut must not spoil the next line as well.
+        if is_cut(&mut file)? {
+            lines.push(b'\n');
+        }
         for entry in entries {
             serde_json::to_writer(&mut lines, entry)?;
             lines.push(b'\n');
         }
         // At once, so that the lines of processes do not mix.
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)?
-            .write_all(&lines)
+        file.write_all(&lines)
     };
     write().map_err(|source| Error::Write {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Whether the last line has no end.
+fn is_cut(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
 }
 
 /// Reads the file. Lines that are none are passed over, and counted: a kill in the middle of one must not hide the
@@ -121,7 +149,13 @@ pub fn series(entries: Vec<Entry>) -> Vec<Series> {
     }
     let series = |((name, profile), mut entries): ((String, String), Vec<Entry>)| {
         entries.sort_by_key(|entry| entry.time);
-        Series { name, profile, entries }
+        // Files that were put together may hold a run twice.
+        entries.dedup_by_key(|entry| (entry.time, entry.record.comparison.load.seed));
+        Series {
+            name: printable(&name),
+            profile: printable(&profile),
+            entries,
+        }
     };
     found.into_iter().map(series).collect()
 }
@@ -133,13 +167,11 @@ impl Series {
         self.entries.iter().filter_map(Entry::ratio).map(f64::ln).collect()
     }
 
-    /// The last `most` measurements from which something may be concluded, the oldest first.
+    /// The judged measurements from which something may be concluded, the oldest first.
     #[must_use]
-    pub fn measurements(&self, most: usize) -> Vec<Comparison> {
+    pub fn records(&self) -> Vec<&Record> {
         let usable = self.entries.iter().filter(|entry| entry.ratio().is_some());
-        let found: Vec<&Comparison> = usable.map(|entry| &entry.record.comparison).collect();
-        let last = &found[found.len().saturating_sub(most)..];
-        last.iter().map(|comparison| (*comparison).clone()).collect()
+        usable.map(|entry| &entry.record).collect()
     }
 
     /// Its runs as text, the last `most` of them, with a line where a new level begins: `changes` are indices into
@@ -203,8 +235,9 @@ fn shown(entry: &Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Comparison, Counts, Figure, Side, Window, latency_histogram};
+    use crate::result::{Counts, Side, Window, latency_histogram};
     use proptest::prelude::*;
+    use rstest::rstest;
 
     fn entry(day: i64, ratio: f64, verdict: Verdict) -> Entry {
         let figure = Figure {
@@ -257,16 +290,46 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_added_and_a_broken_one_hides_no_other() {
+    fn lines_are_added_and_a_cut_one_hides_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a").join(FILE_NAME);
         append(&path, &[entry(0, 0.6, Verdict::Within)]).unwrap();
         let half = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{half}{}\n", &half[..half.len() / 2])).unwrap();
+        fs::write(&path, format!("{half}{}", &half[..half.len() / 2])).unwrap();
         append(&path, &[entry(1, 0.5, Verdict::Worse)]).unwrap();
         let (entries, broken) = read(&path).unwrap();
         let verdicts: Vec<_> = entries.iter().map(|entry| entry.record.verdict).collect();
         assert_eq!((verdicts, broken), (vec![Verdict::Within, Verdict::Worse], 1));
+    }
+
+    #[rstest]
+    #[case::negative_end(0.6, -0.1, 0.7, false)]
+    #[case::no_end(0.6, 0.0, 0.7, false)]
+    #[case::outside_its_interval(0.6, 0.7, 0.8, false)]
+    #[case::beyond_all_reason(1e300, 1e299, 1e301, false)]
+    #[case::not_a_number(f64::NAN, 0.5, 0.7, false)]
+    #[case::sound(0.6, 0.5, 0.7, true)]
+    fn figures_that_cannot_be_are_no_measurements(
+        #[case] ratio: f64,
+        #[case] low: f64,
+        #[case] high: f64,
+        #[case] counts: bool,
+        #[values(false, true)] of_p95: bool,
+    ) {
+        let mut entry = entry(0, 0.6, Verdict::Within);
+        let figure = Figure {
+            without: 80.0,
+            with: 48.0,
+            ratio,
+            low,
+            high,
+        };
+        let comparison = &mut entry.record.comparison;
+        match of_p95 {
+            true => comparison.p95_latency = Some(figure),
+            false => comparison.throughput = Some(figure),
+        }
+        assert_eq!(entry.ratio().is_some(), counts);
     }
 
     #[test]
