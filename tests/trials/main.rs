@@ -42,7 +42,7 @@ fn a_side_compared_with_itself() {
 /// Bounds for the throughput ratio alone.
 fn bounds_around(ratio: f64, factor: f64) -> Bounds {
     let (low, high) = (ratio / factor, ratio * factor);
-    Bounds::parse(&format!("throughput: {{low: {low}, high: {high}}}")).unwrap()
+    Bounds::parse(&format!("throughput: {{low: {low:.3}, high: {high:.3}}}")).unwrap()
 }
 
 /// Judges every comparison, prints what it found on one line, and keeps it.
