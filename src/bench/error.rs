@@ -31,7 +31,7 @@ pub enum Error {
     #[error("SNAPTAX_KEEP keeps one experiment at a time: name one, with --exact, or unset it")]
     Kept,
     /// A half-width that cannot be aimed at.
-    #[error("half_width({0}) is not within 0.005 to 0.5: 0.05 is about 5 %")]
+    #[error("half_width({0}) is not a number of 0.005 or more: 0.05 is about 5 %")]
     HalfWidth(f64),
     /// The pilot, and the least that further rigs take, do not fit into the budget.
     #[error(

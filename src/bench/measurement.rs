@@ -260,7 +260,9 @@ impl<'a> Measurement<'a> {
         comparison.chunks_copied = comparison.mean(Side::With, |window| Some(window.cow?.chunks as f64));
         comparison.storage.disk_busy_percent = comparison.mean(Side::Without, |window| window.disk_busy_percent);
         if let Some(short) = compare::short(&comparison, Side::Without) {
-            comparison.invalid.get_or_insert(short.to_string());
+            comparison
+                .invalid
+                .get_or_insert(format!("without the difference, {short}"));
         }
         // A server that became this slow is what was to be found: throughput still counts.
         if compare::short(&comparison, Side::With).is_some() {

@@ -18,7 +18,8 @@ enum Bad {
 /// - `Invalid`: something happened after which nothing may be concluded.
 /// - `Worse`: the whole interval of a ratio is beyond the bad side of its bounds.
 /// - `Inconclusive`: rounds that follow from each other; bounds of another calibration; an estimate outside its bounds with an interval that
-///   reaches into them; a throughput less precise than was aimed at, or than the bounds are wide.
+///   reaches into them; a throughput less precise than was aimed at, or whose interval reaches beyond both bounds; a p95
+///   latency that has bounds and for which windows with the difference are too short.
 /// - `Better`: the whole interval of a ratio is beyond the good side, and no other is worse or in doubt.
 /// - `Within`: every estimate is inside.
 ///
@@ -47,6 +48,13 @@ pub fn judge(comparison: &Comparison, bounds: &Bounds) -> (Verdict, String) {
     }
     match (&comparison.p95_latency, bounds.p95_latency) {
         (Some(figure), Some(range)) => findings.push(judge_figure("p95 latency", figure, range, Bad::Above, None)),
+        // A server that became slower still must not pass because of that.
+        (None, Some(_)) if compare::short(comparison, Side::With).is_some() => {
+            findings.push((
+                Verdict::Inconclusive,
+                "p95 latency has bounds and cannot be judged".into(),
+            ));
+        }
         (None, Some(_)) => notes.push("p95 latency is not estimable and was not judged".into()),
         (_, None) => notes.push("p95 latency has no bounds and was not judged".into()),
     }
@@ -339,8 +347,8 @@ mod tests {
 
     #[rstest]
     #[case::worse((0.30, 0.28, 0.32), Verdict::Worse)]
-    #[case::within((0.45, 0.44, 0.46), Verdict::Within)]
-    fn a_server_so_slow_that_its_windows_are_short_is_judged_by_throughput(
+    #[case::inside_its_bounds((0.45, 0.44, 0.46), Verdict::Inconclusive)]
+    fn a_server_so_slow_that_its_windows_are_short_is_worse_or_cannot_be_judged(
         #[case] throughput: (f64, f64, f64),
         #[case] verdict: Verdict,
     ) {
