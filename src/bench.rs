@@ -49,14 +49,11 @@ use progress::{say, step};
 use crate::gate::Measurable;
 use crate::result::Comparison;
 use crate::server::MysqldOptions;
-use crate::settings::{Settings, Size};
+use crate::settings::{LEAST_HALF_WIDTH, Settings, Size};
 use crate::storage::{Filesystem, FoundRun, RunId};
 use crate::workload::Oltp;
 use rstest::fixture;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-/// The least half-width that may be aimed at, as in `SNAPTAX_HALF_WIDTH`.
-const LEAST_HALF_WIDTH: f64 = 0.005;
 
 /// Where an experiment begins. Costs nothing until something is measured.
 #[derive(Debug, Clone, Default)]

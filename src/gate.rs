@@ -251,7 +251,7 @@ fn judged(comparison: &Comparison, file: &BoundsFile, mode: BoundsMode) -> Judge
     if let Some(refusal) = verdict::refusal(comparison, &bounds) {
         return match (mode, imprecision, proposed) {
             (BoundsMode::Propose, None, Some(proposed)) => {
-                inconclusive(refusal, Action::Propose(proposed.superseding(&bounds)))
+                inconclusive(refusal, Action::Propose(proposed.superseding(bounds.ranges())))
             }
             (BoundsMode::Propose, Some(imprecise), _) => Judged {
                 again: true,

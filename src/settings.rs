@@ -17,6 +17,9 @@ pub use size::Size;
 
 use crate::text;
 
+/// The least half-width that may be aimed at, in the environment or in code.
+pub(crate) const LEAST_HALF_WIDTH: f64 = 0.005;
+
 /// What the gate does with a failing verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GateMode {

@@ -165,12 +165,12 @@ impl Bounds {
     pub(super) fn replacing(mut self, old: &Self) -> Self {
         self.p95_latency = self.p95_latency.or(old.p95_latency);
         self.calibration = self.calibration.or(old.calibration);
-        self.superseding(old)
+        self.superseding(old.ranges())
     }
 
-    /// These bounds in the place of `old` ones, of which nothing holds any more: bounds that tolerate more get an
+    /// These bounds in the place of `old` ranges, of which nothing holds any more: bounds that tolerate more get an
     /// empty `reason` to be filled in.
-    pub(super) fn superseding(mut self, old: &Self) -> Self {
+    pub(super) fn superseding(mut self, old: Ranges) -> Self {
         let slower = self.throughput.low < old.throughput.low;
         let later = old
             .p95_latency
@@ -207,17 +207,6 @@ fn written(calibration: &Calibration) -> Option<Calibration> {
         write_mib_per_second: rounded(calibration.write_mib_per_second, f64::round),
         flush_milliseconds: rounded(calibration.flush_milliseconds, f64::round),
     })
-}
-
-impl From<Ranges> for Bounds {
-    fn from(ranges: Ranges) -> Self {
-        Self {
-            throughput: ranges.throughput,
-            p95_latency: ranges.p95_latency,
-            calibration: None,
-            reason: None,
-        }
-    }
 }
 
 impl Range {
@@ -479,7 +468,7 @@ mod tests {
     #[case::higher_latency(bounds(0.5, Some(2.1)), true)]
     #[case::latency_no_longer_judged(bounds(0.5, None), true)]
     fn bounds_for_another_disk_take_nothing_over(#[case] new: Bounds, #[case] asks: bool) {
-        let superseding = new.clone().superseding(&bounds(0.4, Some(2.0)));
+        let superseding = new.clone().superseding(bounds(0.4, Some(2.0)).ranges());
         assert_eq!(superseding.p95_latency, new.p95_latency);
         assert_eq!(superseding.reason.is_some(), asks);
     }
@@ -490,7 +479,7 @@ mod tests {
         let new = Bounds::parse(&calibrated("400", "170", "0.3")).unwrap();
         assert_eq!(bounds(0.5, None).replacing(&old).calibration, old.calibration);
         assert_eq!(new.clone().replacing(&old).calibration, new.calibration);
-        assert_eq!(bounds(0.5, None).superseding(&old).calibration, None);
+        assert_eq!(bounds(0.5, None).superseding(old.ranges()).calibration, None);
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::verdict::imprecision;
 use crate::compare;
 use crate::report::history::Series;
-use crate::result::{Comparison, Record, Verdict};
+use crate::result::{Comparison, Ranges, Record, Verdict};
 
 /// Bounds proposed from several runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +63,7 @@ pub enum Refusal {
 /// was aimed at ([`Bounds::from_runs`]).
 ///
 /// # Errors
-/// When the runs are too few, of two levels, or of two disks.
+/// When the runs are too few, of two levels, too far apart, or of two disks.
 pub fn propose(series: &Series, last: usize) -> Result<Proposal, Refusal> {
     let usable = series.records();
     let precise: Vec<&Record> = usable
@@ -96,7 +96,7 @@ pub fn propose(series: &Series, last: usize) -> Result<Proposal, Refusal> {
     }
     let bounds = Bounds::from_runs(&runs).ok_or(Refusal::AnotherDisk)?;
     let bounds = match judged_by(records) {
-        Some(old) => bounds.superseding(&old),
+        Some(old) => bounds.superseding(old),
         None => bounds,
     };
     Ok(Proposal {
@@ -107,15 +107,21 @@ pub fn propose(series: &Series, last: usize) -> Result<Proposal, Refusal> {
 
 /// What the last run was judged by, as far as it holds for new bounds. Those of p95 from one run are tighter than any
 /// from several, so that they only count where they were broken or are to be given up.
-fn judged_by(records: &[&Record]) -> Option<Bounds> {
-    let ranges = records.iter().rev().find_map(|record| record.bounds)?;
-    let have_p95 = records.iter().all(|record| record.comparison.p95_latency.is_some());
-    let broken = records.iter().any(|record| record.verdict == Verdict::Worse);
-    let mut bounds = Bounds::from(ranges);
-    if have_p95 && !broken {
-        bounds.p95_latency = None;
+fn judged_by(records: &[&Record]) -> Option<Ranges> {
+    let mut ranges = records.iter().rev().find_map(|record| record.bounds)?;
+    if without_p95(records) == 0 && worse(records) == 0 {
+        ranges.p95_latency = None;
     }
-    Some(bounds)
+    Some(ranges)
+}
+
+fn worse(records: &[&Record]) -> usize {
+    records.iter().filter(|record| record.verdict == Verdict::Worse).count()
+}
+
+fn without_p95(records: &[&Record]) -> usize {
+    let without = records.iter().filter(|record| record.comparison.p95_latency.is_none());
+    without.count()
 }
 
 fn log_ratio(record: &Record) -> Option<f64> {
@@ -124,7 +130,7 @@ fn log_ratio(record: &Record) -> Option<f64> {
 
 fn remarks(records: &[&Record], bounds: &Bounds) -> Vec<String> {
     let mut remarks = Vec::new();
-    let worse = records.iter().filter(|record| record.verdict == Verdict::Worse).count();
+    let worse = worse(records);
     if worse > 0 {
         remarks.push(format!(
             "{worse} of {} runs were Worse: these bounds accept what was lost",
@@ -137,8 +143,7 @@ fn remarks(records: &[&Record], bounds: &Bounds) -> Vec<String> {
     if bounds.calibration.is_none() {
         remarks.push("the last run's disk was not calibrated, so they hold for any disk".into());
     }
-    let without_p95 = records.iter().filter(|record| record.comparison.p95_latency.is_none());
-    let without_p95 = without_p95.count();
+    let without_p95 = without_p95(records);
     if (1..records.len()).contains(&without_p95) {
         remarks.push(format!("p95 latency is not bounded: {without_p95} runs have none"));
     }
@@ -181,7 +186,7 @@ const ASPECTS: &[Aspect] = &[
 mod tests {
     use super::*;
     use crate::report::history::{Entry, series};
-    use crate::result::{Calibration, Figure, Range, Ranges};
+    use crate::result::{Calibration, Figure, Range};
     use rstest::rstest;
 
     fn record(ratio: f64) -> Record {

@@ -370,6 +370,12 @@ mod tests {
     }
 
     #[test]
+    fn where_only_throughput_has_bounds_short_windows_do_not_matter() {
+        let (verdict, reason) = judge(&slowed(320, 96, (0.45, 0.44, 0.46)), &THROUGHPUT_ONLY);
+        assert_eq!(verdict, Verdict::Within, "{reason}");
+    }
+
+    #[test]
     fn a_server_made_faster_is_remarked_upon() {
         let bounds = Bounds {
             throughput: Range { low: 0.9, high: 1.1 },

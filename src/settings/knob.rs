@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BoundsMode, GateMode, Settings, Size, image};
+use super::{BoundsMode, GateMode, LEAST_HALF_WIDTH, Settings, Size, image};
 
 /// One knob, as listed by `snaptax settings`.
 #[derive(Debug, Clone, Copy)]
@@ -107,10 +107,11 @@ pub const KNOBS: &[Knob] = &[
                 .trim()
                 .parse()
                 .map_err(|_| "not a number".to_owned())?;
-            if !(0.5..=50.0).contains(&percent) {
+            let half_width = percent / 100.0;
+            if !(LEAST_HALF_WIDTH..=0.5).contains(&half_width) {
                 return Err("use 0.5 to 50".into());
             }
-            s.half_width = Some(percent / 100.0);
+            s.half_width = Some(half_width);
             Ok(())
         },
     ),
